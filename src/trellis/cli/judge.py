@@ -31,6 +31,12 @@ def judge(
         float, typer.Option(help="Seconds from an acknowledgement to the last subscriber, without faults.", min=0)
     ] = 5.0,
     depth: Annotated[int, typer.Option(help="Levels of an MQTT topic that nodes share (`mqtt.depth`).", min=1)] = 2,
+    durable: Annotated[
+        bool,
+        typer.Option(
+            "--durable", help="All nodes have stores: crashes and restarts excuse nothing.  [docs/durable.md]"
+        ),
+    ] = False,
     may_refuse: Annotated[
         list[str] | None,
         typer.Option(
@@ -54,6 +60,7 @@ def judge(
         window_s=window_s,
         settle_s=settle_s,
         grace_s=grace_s,
+        durable=durable,
         may_refuse=tuple(may_refuse) if may_refuse else None,
     )
     verdict = judge_history(read_history(history), promise)

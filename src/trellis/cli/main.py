@@ -35,6 +35,7 @@ from trellis.cli import (
     replan,
     retire,
     simulate,
+    store,
     up,
     workload,
 )
@@ -69,6 +70,7 @@ app.command("sub", epilog=live.SUB_EXAMPLE)(live.sub)
 app.command("retire", epilog=retire.EXAMPLE)(retire.retire)
 app.command("completion", epilog=completion.EXAMPLE)(completion.completion)
 app.add_typer(acl.app, name="acl")
+app.add_typer(store.app, name="store")
 app.add_typer(certs.app, name="certs")
 app.add_typer(simulate.app, name="simulate")
 app.add_typer(pipeline.app, name="pipeline")

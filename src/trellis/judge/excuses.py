@@ -25,6 +25,8 @@ def why_lost(story: Story, promise: Promise, made: Publication, reader: Session)
     "If fewer of the nodes that hold it crash before it has spread than it was acknowledged with, every node ...
     hands it to its application", "as long as the topic's overlay is whole again within the replay window".
     """
+    if promise.durable:
+        return None
     faults = list(_on_the_way(story, made, reader))
     spread = _spread(promise, made, faults)
     if why := _holders_have_gone(story, promise, made, spread):
@@ -126,7 +128,8 @@ def repetitions(story: Story, promise: Promise, made: Publication) -> list[float
         if session.speaks == "mqtt":
             overflows = (one.t for one in story.overflows if one.where == "window" and one.node == made.node)
             is_unknown = is_unknown or any(made.began <= t <= made.answered for t in overflows)
-        if is_unknown or story.was_down(made.node, since, min(back, made.answered)):
+        is_restarted = not promise.durable and story.was_down(made.node, since, min(back, made.answered))
+        if is_unknown or is_restarted:
             times.append(back)
             since = back
     return times
@@ -137,11 +140,13 @@ def lost_its_connection(made: Publication) -> bool:
     return made.session.was_away(made.began, made.answered)
 
 
-def unexcused(story: Story, session: Session, calm: Calm, when: list[float]) -> int:
+def unexcused(story: Story, promise: Promise, session: Session, calm: Calm, when: list[float]) -> int:
     """Return how many of the receipts of one message are neither the first nor follow a lost connection.
 
     A session that comes back gets again what it had not acknowledged when the connection was lost.
     """
+    if promise.durable and session.speaks == "native":
+        return len(when) - 1  # a durable subscriber recognizes what it has
     count, free = 0, list(session.absences)
     for first, again in pairwise(when):
         for lost, back in free:

@@ -36,6 +36,7 @@ class Promise:
     clients_max: dict[str, int] = field(default_factory=dict)  # a node with so many may turn others away: by `speaks`
     sessions_max: int | None = None  # the same for sessions of MQTT clients, connected or not
     remembers: bool = True  # nodes know for `window_s` every publication that they took from a client
+    durable: bool = False  # nodes have stores: crashes of all holders and restarts excuse nothing [docs/durable.md]
     may_refuse: tuple[str, ...] | None = None  # words of refusals that are right also in calm; None: all are
 
 

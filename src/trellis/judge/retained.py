@@ -65,7 +65,7 @@ def _too_often(story: Story, promise: Promise, calm: Calm) -> Iterator[Violation
             asked = sum(t <= when[-1] and t + calm.grace_s >= made.began for one in wanted for t in one.asks)
             sent = [made.began, *(t for t in repetitions(story, promise, made) if t <= when[-1])]
             live = sum(any(one.asked <= made.answered and t <= one.last for one in wanted) for t in sent)
-            if unexcused(story, session, calm, when) + 1 > asked + live:
+            if unexcused(story, promise, session, calm, when) + 1 > asked + live:
                 text = f"{session.name} got the retained message {message} {len(when)} times, and asked {asked} times"
                 yield Violation("retained", when[-1], text, session.name, message)
 

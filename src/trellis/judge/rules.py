@@ -132,7 +132,7 @@ def twice(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterato
             repeated = 0
             if made is not None and when[-1] <= _due(session, made, calm) + promise.window_s:
                 repeated = len(repetitions(story, promise, made))
-            copies = unexcused(story, session, calm, when)
+            copies = unexcused(story, promise, session, calm, when)
             if copies <= repeated:
                 why = "the publisher repeated it after a lost connection" if repeated else "the session came back"
                 counts.excused[f"twice: {why}"] += 1

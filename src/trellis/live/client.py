@@ -10,8 +10,11 @@ When its connection breaks, a client dials again and subscribes again. It also r
 the same session and numbers, so that the node recognizes them. A new `Client` has a new session, even under the same
 name. Messages published while a client is disconnected are not delivered later, and are not listed in `client.missed`.
 `client.reconnects` counts such interruptions. To wait until a topic is confirmed on the new connection, call
-`subscribe` again. A node that has restarted does not remember numbers. So a publication that it had accepted and not
-acknowledged may be delivered twice.
+`subscribe` again. A node that has restarted does not remember numbers, unless it has a store. So a publication that it
+had accepted and not acknowledged may be delivered twice.
+
+A durable subscription (`subscribe(topic, durable=True)`) is kept by a node with a store under the client's name, while
+the client or the node is away. The client then gets what it has missed, and recognizes what it has.  [docs/durable.md]
 
 `client.missed` lists the latest `MISSED_MAX` reports of lost messages. `client.missed_dropped` counts older reports,
 which were removed from it. An application may clear the list.
@@ -52,12 +55,14 @@ from trellis.live.talk import (
     SESSION_MAX,
     TALK_BYTES_MAX,
     TO_CLIENT,
+    Got,
     Greet,
     Missed,
     NotTaken,
     Publish,
     Subscribe,
     Subscribed,
+    SubscribeKept,
     Taken,
     TurnedAway,
     Unsubscribe,
@@ -71,6 +76,7 @@ _BACKOFF_S, _BACKOFF_S_MAX = 0.1, 5.0  # pause after a failed attempt to connect
 _HANDSHAKE_S = 5.0  # longest time of one attempt to connect, from dialing to the welcome
 _REMEDY = "start the node, or give the client_listen of one that runs"
 MISSED_MAX = 1_000  # most reports of lost messages that a client keeps
+_GOT_EVERY = 64  # positions after which a node is told what the application has taken
 _READ_AHEAD = 10_000  # With so many messages that the application has not taken, the client stops reading.
 
 
@@ -97,6 +103,7 @@ class _Subscription:
 
     number: int  # Number of the request. Only an answer with this number confirms it.
     confirmed: asyncio.Future[None]  # Done while the topic is confirmed on the present connection.
+    is_durable: bool = False
 
 
 def connect(
@@ -163,6 +170,8 @@ class Client:
         self._error: ClientError | None = None  # why the client has failed
         self._is_reading = True  # False while too many messages wait for the application.
         self._is_closed = False
+        self.position = 0  # position of the last message of a durable subscription that has come
+        self._taken = self._confirmed = 0  # the last ones that the application has taken, and that the node knows of
 
     async def __aenter__(self) -> Client:
         try:
@@ -188,23 +197,33 @@ class Client:
         if stream is not None and not stream.is_ended:
             await self._ended.wait()
 
-    async def subscribe(self, topic: str) -> None:
+    async def subscribe(self, topic: str, *, durable: bool = False) -> None:
         """Subscribe to a topic. Return once delivery of all later publications on it is promised to the client's node.
 
         A lost connection ends that promise. The client subscribes again by itself on the next connection. Another call
         for the same topic then returns when the node has confirmed it there.
+
+        `durable`: the promise outlives the connection, and restarts of the node. The node must have a store, and the
+        client a name of its own (`connect(client=...)`), until `unsubscribe` is called.
         """
         self._check(topic)
         if topic.startswith("$"):
             raise ClientError(f'the topic "{topic}" begins with "$": such topics belong to the mesh; choose another')
         if topic not in self._topics:
             self._subscriptions += 1
-            self._topics[topic] = _Subscription(self._subscriptions, asyncio.get_running_loop().create_future())
-            self._send(Subscribe(topic, self._subscriptions))
+            confirmed = asyncio.get_running_loop().create_future()
+            self._topics[topic] = _Subscription(self._subscriptions, confirmed, durable)
+            self._send(self._request(topic))
         waited = None
         while (wanted := self._topics.get(topic)) is not None and wanted.confirmed is not waited:
             waited = wanted.confirmed  # If a lost connection replaces it before we run again, wait for the new one.
             await asyncio.shield(waited)
+
+    def _request(self, topic: str) -> Subscribe | SubscribeKept:
+        wanted = self._topics[topic]
+        return (
+            SubscribeKept(topic, wanted.number, self.position) if wanted.is_durable else Subscribe(topic, wanted.number)
+        )
 
     async def unsubscribe(self, topic: str) -> None:
         """End the subscription to a topic. Messages that are under way may still come."""
@@ -235,6 +254,9 @@ class Client:
         return self
 
     async def __anext__(self) -> Message:
+        if self._taken - self._confirmed >= _GOT_EVERY or (not self._messages and self._taken > self._confirmed):
+            self._confirmed = self._taken
+            self._send(Got(self._taken))
         while not self._messages:
             if self._error is not None:
                 raise self._error
@@ -243,6 +265,7 @@ class Client:
             self._news.clear()
             await self._news.wait()
         message = self._messages.popleft()
+        self._taken = max(self._taken, message.position)
         if not self._is_reading and len(self._messages) < _READ_AHEAD // 2 and self._stream is not None:
             self._is_reading = True
             self._stream.resume_reading()
@@ -263,6 +286,13 @@ class Client:
                 found = self._reader.read(message)
                 if found is not None:
                     self._take(stream, found)
+            case talk.Turn() if message.position > self.position:
+                self.position = message.position
+                found = self._reader.read(
+                    talk.Message(message.topic, message.origin, message.sequence, message.payload)
+                )
+                if found is not None:
+                    self._take(stream, msgspec.structs.replace(found, position=message.position))
             case Taken(number, sequence, copies, holders):
                 publication, future = self._publications.get(number, (None, None))
                 if publication is not None and future is not None and not future.done():
@@ -326,7 +356,7 @@ class Client:
         del self.missed[:beyond]
         self.missed_dropped += beyond
 
-    def _send(self, message: Subscribe | Unsubscribe | Publish) -> None:
+    def _send(self, message: Subscribe | SubscribeKept | Got | Unsubscribe | Publish) -> None:
         """Send a message if the client is connected. Otherwise `_connect` sends what is needed after the welcome."""
         if self._stream is not None and self.node is not None:
             self._stream.send(pack_to_node(message))
@@ -363,8 +393,9 @@ class Client:
                 raise ClientError(f"{self.address}: cannot be reached: {last}; {remedy}")
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _BACKOFF_S_MAX)
-        for topic, wanted in self._topics.items():
-            self._send(Subscribe(topic, wanted.number))
+        self._confirmed = 0
+        for topic in self._topics:
+            self._send(self._request(topic))
         for publication, _ in list(self._publications.values()):
             self._send(publication)
 

@@ -27,6 +27,7 @@ from trellis.live.settings import bad_value, read_value, unknown_field, unknown_
 from trellis.live.stream import StreamLimits
 from trellis.live.telemetry import TelemetryConfig
 from trellis.protocols.delivery import DeliveryConfig
+from trellis.protocols.delivery.config import DurableConfig
 from trellis.protocols.gossip_view import GossipViewConfig
 from trellis.protocols.magnet.config import MagnetConfig
 from trellis.protocols.mesh.node import topic_bytes
@@ -243,6 +244,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     vitis: VitisConfig = msgspec.field(default_factory=VitisConfig)
     magnet: MagnetConfig = msgspec.field(default_factory=MagnetConfig)
     delivery: DeliveryConfig = msgspec.field(default_factory=DeliveryConfig)
+    durable: DurableConfig = msgspec.field(default_factory=DurableConfig)
     mqtt: MqttConfig = msgspec.field(default_factory=MqttConfig)
 
     def __post_init__(self) -> None:

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from trellis.live.access import Gate, Proven
 from trellis.live.clock import monotonic_s
@@ -38,6 +38,7 @@ from trellis.live.talk import (
     SESSION_MAX,
     TALK_BYTES_MAX,
     TO_NODE,
+    Got,
     Greet,
     Message,
     Missed,
@@ -45,6 +46,7 @@ from trellis.live.talk import (
     Publish,
     Subscribe,
     Subscribed,
+    SubscribeKept,
     Taken,
     TurnedAway,
     Unsubscribe,
@@ -61,9 +63,13 @@ from trellis.protocols.mqtt.envelope import MAGIC, NO_INCARNATION, Envelope, wra
 from trellis.protocols.wire import WireError
 from trellis.reached import reached
 
+if TYPE_CHECKING:
+    from trellis.live.kept import KeptClients
+
 log = logging.getLogger("trellis.live")
 
 
+_NO_STORE = "this node has no store, so it keeps nothing for clients that are away; give it [durable] path"
 _NEEDS_TLS = f"{SPEAKS_TLS}: give --ca, --cert and --key (in Python, tls=); trellis certs client NAME makes them"
 
 
@@ -91,6 +97,7 @@ class Asked:
 
     number: int  # Number of the client's request. 0 if it gave none.
     is_told: bool = False  # The client was told that its subscription is confirmed.
+    is_kept: bool = False  # A durable subscription: its messages come from `kept.py`.
 
 
 @dataclass(eq=False)
@@ -126,6 +133,7 @@ class Door:
         self.clients: dict[tuple[str, int], Stream] = {}  # admitted clients, by name and session
         self.wanted: dict[Topic, dict[Stream, None]] = {}  # the subscribed clients of each topic
         self.counters: Counter[str] = Counter()
+        self.kept: KeptClients | None = None  # durable subscribers, if the node has a store
         self.port = 0
         self._sparing = Sparing()
         self._listener: Listener | None = None
@@ -175,6 +183,8 @@ class Door:
     def deliver(self, one: Deliver) -> None:
         """Send a message to all clients that are subscribed to its topic and may read it."""
         streams: Collection[Stream] | None = self.wanted.get(one.topic)
+        if streams and one.position:
+            streams = [stream for stream in streams if not stream.tag.topics[one.topic].is_kept]
         if streams and self.gate.access is not None:
             topic = judged_topic(one)
             if topic is None:
@@ -215,7 +225,10 @@ class Door:
         asked: Asked = stream.tag.topics[topic]
         if not asked.is_told:
             asked.is_told = True
-            stream.send(pack_to_client(Subscribed(topic, asked.number)))
+            if asked.is_kept and self.kept is not None:
+                self.kept.confirm(stream, Subscribed(topic, asked.number))
+            else:
+                stream.send(pack_to_client(Subscribed(topic, asked.number)))
 
     # Connections
 
@@ -258,7 +271,14 @@ class Door:
                 self.broker.publish(topic, payload, (guest.name, guest.session, number))
             case Subscribe():
                 self._subscribe(stream, message.topic, message.number)
+            case SubscribeKept():
+                self._subscribe_kept(stream, message)
+            case Got():
+                if self.kept is not None:
+                    self.kept.got(stream, message.position)
             case Unsubscribe():
+                if self.kept is not None and (asked := guest.topics.get(message.topic)) is not None and asked.is_kept:
+                    self.kept.unsubscribe(guest.name, message.topic)
                 self._leave_topic(stream, message.topic)
             case _:
                 raise WireError("a second greeting")
@@ -287,6 +307,8 @@ class Door:
             if stream.why == "tls" and self._sparing.may_say("tls"):
                 what = "a client speaks TLS, and this node does not: see [tls]"
                 log.warning("%s: refused a client: %s", self.welcome.node, what)
+        if self.kept is not None:
+            self.kept.ended(stream)
         if self.clients.get((guest.name, guest.session)) is stream:
             del self.clients[guest.name, guest.session]
         for topic in list(guest.topics):
@@ -365,12 +387,22 @@ class Door:
         old = self.clients.get((guest.name, guest.session))
         return [((guest.name, guest.session), old)] if old is not None else []
 
-    def _subscribe(self, stream: Stream, topic: Topic, number: int) -> None:
-        """Subscribe a client to a topic. A client that may not subscribe is turned away."""
+    def _subscribe_kept(self, stream: Stream, asked: SubscribeKept) -> None:
+        """Begin or go on with a durable subscription."""
+        if self.kept is None:
+            self._turn_away(stream, "store", _NO_STORE)
+        else:
+            self._subscribe(stream, asked.topic, asked.number, after=asked.after)
+
+    def _subscribe(self, stream: Stream, topic: Topic, number: int, after: int | None = None) -> None:
+        """Subscribe a client to a topic. A client that may not subscribe is turned away.
+
+        `after`: the last position that a durable subscriber has got. None: the subscription is not durable.
+        """
         guest: Guest = stream.tag
         if topic in guest.topics:
             if guest.topics[topic].number != number:  # a new request for the same topic: answer it
-                guest.topics[topic] = Asked(number)
+                guest.topics[topic] = Asked(number, is_kept=guest.topics[topic].is_kept)
                 if self.broker.is_confirmed(topic):
                     self._confirm(stream, topic)
             return
@@ -395,7 +427,9 @@ class Door:
             self.counters["cut topics"] += 1
             stream.close()
             return
-        guest.topics[topic] = Asked(number)
+        guest.topics[topic] = Asked(number, is_kept=after is not None)
+        if self.kept is not None and after is not None:
+            self.kept.subscribe(stream, topic, after)
         streams = self.wanted.setdefault(topic, {})
         streams[stream] = None
         if len(streams) == 1 and topic not in self.own:

@@ -87,6 +87,14 @@ EVENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "%s: remembers %d filters of the broker's clients from %s": ("learned-read", ("node", "filters", "file")),
     "%s: cannot remember what the broker's clients want: %s: %s": ("learned-not-saved", ("node", "file", "why")),
     "%s: %s is damaged and was set aside as %s: %s": ("learned-set-aside", ("node", "file", "aside", "why")),
+    "%s: the store has messages: %d": ("store-opened", ("node", "messages")),
+    "%s: the last write to the store was not complete: %d bytes": ("store-torn", ("node", "bytes")),
+    "%s: a file of the store is damaged and was set aside: %s": ("store-damaged", ("node", "file")),
+    "%s: the store cannot be written, so this node ends: %s": ("store-failed", ("node", "why")),
+    "%s: the disk of the store is full: %s; publications are refused": ("store-disk-full", ("node", "why")),
+    "%s: the store is full: %s; publications are refused": ("store-full", ("node", "why")),
+    "%s: the store has room again": ("store-has-room", ("node",)),
+    "%s: the store was full and dropped its oldest messages: %d": ("store-dropped", ("node", "messages")),
     "%s: broker %s:%d: %s": ("broker-lost", ("node", "host", "port", "why")),
 }
 

@@ -17,6 +17,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -56,8 +57,11 @@ from trellis.protocols.effects import (
 )
 
 if TYPE_CHECKING:
+    from trellis.live.keeper import Keeper
+    from trellis.live.kept import KeptClients
     from trellis.live.mqtt.listener import MqttListener
     from trellis.live.rest import Rest
+    from trellis.store.disk import Disk
 
 log = logging.getLogger("trellis.live")
 
@@ -65,8 +69,8 @@ log = logging.getLogger("trellis.live")
 class LiveNode:
     """One node of a mesh, with its ports."""
 
-    def __init__(self, config: NodeConfig, life: int | None = None) -> None:
-        """`life`: the incarnation. None: it is taken from the wall clock."""
+    def __init__(self, config: NodeConfig, life: int | None = None, disk: Disk | None = None) -> None:
+        """`life`: the incarnation. None: it is taken from the wall clock. `disk`: a simulated one, for the store."""
         self.config, self.name = config, config.name
         self.life = life_now() if life is None else life
         self.started_s = wall_s()
@@ -81,12 +85,15 @@ class LiveNode:
         self.admin: Admin | None = None
         self.telemetry: Telemetry | None = None
         self.mqtt: MqttListener | None = None
+        self.keeper: Keeper | None = None  # the store; None: there is none
+        self.kept: KeptClients | None = None  # durable subscribers, if there is a store
+        self._disk = disk
         self.tls: Credentials | None = None
         self._look: asyncio.TimerHandle | None = None  # the next look at certificates and access files
         self.subscriptions = Subscriptions(self)
         self.failure: Exception | None = None  # the error of a timer that kept failing, which ends the node
         self.rest: Rest | None = None  # set only if the process runs nothing but this node
-        self.timers = Timers(self.name, self._on_timer, self._end, self.counters)
+        self.timers = Timers(self.name, self._on_timer, self.end, self.counters)
         self._gone = asyncio.Event()  # The node has left, has failed, or was stopped.
         self.is_stopped = False
         self.has_met = False  # A message of another node has come since the start.
@@ -120,6 +127,8 @@ class LiveNode:
         self.health = Health(self)
         self.mesh.delivery.state.why_unjoined = self.health.seeds.why_unjoined
         self.mends.watcher = self.story
+        if config.durable:
+            self._open_store()
         try:
             self.transport.bind(config.listen)
             self.door.bind(config.client_listen, tls)
@@ -138,6 +147,7 @@ class LiveNode:
             raise
         self._started_ms = monotonic_ms()
         self._carry_out(self.mesh.start())
+        self._resume()
         if config.telemetry.file:
             self.telemetry = Telemetry(config.telemetry, self.name, lambda: self.mesh.wanted)
             self.telemetry.start()
@@ -150,6 +160,23 @@ class LiveNode:
         self.health.start()
         if self.credentials() or gate.files:
             self._look = self._loop.call_later(config.tls.reload_s, self._look_at_files)
+
+    def _open_store(self) -> None:
+        """Open the store, and give delivery what it has."""
+        from trellis.live.keeper import Keeper  # Imported here, since not every node has a store.
+        from trellis.live.kept import KeptClients
+
+        self.keeper = Keeper(self, self.config.durable, self._disk)
+        self.keeper.restore()
+        assert self.keeper.durable is not None
+        self.kept = self.door.kept = KeptClients(self, self.keeper.durable)
+
+    def _resume(self) -> None:
+        """Take up the topics of the store."""
+        if self.keeper is not None and self.kept is not None:
+            for topic in self.kept.durable.wanted:
+                self.subscribe(topic)
+            self._carry_out(self.mesh.resume())
 
     def credentials(self) -> list[Credentials]:
         """Return the certificates that this node has: those of [tls], and those of the MQTT listener."""
@@ -208,6 +235,8 @@ class LiveNode:
             self.timers.close()
             if self._look is not None:
                 self._look.cancel()
+            if self.keeper is not None:
+                self.keeper.close()
             self.health.close()
             if self.telemetry is not None:
                 self.telemetry.close(in_order=in_order)
@@ -274,8 +303,14 @@ class LiveNode:
         else:
             self._carry_out(self.mesh.on_timer(tag))
 
-    def _end(self, error: Exception) -> None:
-        """End the node, because a timer kept failing."""
+    def on_synced(self, upto: int) -> None:
+        """Handle the end of a sync: records of the store below `upto` survive a loss of power."""
+        if not self.is_stopped:
+            self._catch_up()
+            self._carry_out(self.mesh.on_synced(upto))
+
+    def end(self, error: Exception) -> None:
+        """End the node, because a timer kept failing, or its store."""
         self.failure = error
         self._gone.set()
 
@@ -333,6 +368,7 @@ class LiveNode:
             **{f"clients {key}": value for key, value in sorted(self.door.counters.items())},
             **({f"mqtt {key}": value for key, value in self.mqtt.metrics().items()} if self.mqtt is not None else {}),
             **({f"telemetry {key}": n for key, n in self.telemetry.counters.items()} if self.telemetry else {}),
+            **({f"store {key}": n for key, n in self.keeper.metrics().items()} if self.keeper else {}),
             **self.counters,
             "links": len(self.links),
             "streams": len(self.transport.peers),
@@ -362,6 +398,8 @@ class LiveNode:
         while True:
             try:
                 self._carry_out_in_turn(left)
+                if self.keeper is not None:
+                    self.keeper.look()
                 return
             except Exception:  # `left` goes on after the effect that failed.
                 self.broke("carrying out an effect")
@@ -388,6 +426,8 @@ class LiveNode:
                     self.story.link_down(peer, *self._input)
                     self.health.links.down(peer)
                 case Deliver():
+                    if effect.position and self.keeper is not None and self.kept is not None:
+                        self.keeper.after_sync(partial(self.kept.turned, effect.position))
                     self.door.deliver(effect)
                     if self.mqtt is not None:
                         self.mqtt.deliver(effect)

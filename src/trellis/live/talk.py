@@ -3,6 +3,8 @@
 client         answers of the node
 Greet          Welcome, or TurnedAway
 Subscribe      Subscribed, when all later publications are promised to the node; then Message and Missed
+SubscribeKept  Subscribed, as above; then Turn and Missed. The subscription outlives the stream  [docs/durable.md]
+Got            none
 Unsubscribe    none
 Publish        Taken (`copies` nodes hold it) or NotTaken, both with the number of the Publish
 
@@ -55,6 +57,20 @@ class Subscribe(msgspec.Struct, frozen=True, gc=False, tag="subscribe"):
     topic: NewName
     number: Count = 0
     """The client's own number for this request. The answer repeats it. 0: an older client, which sends none."""
+
+
+class SubscribeKept(msgspec.Struct, frozen=True, gc=False, tag="subscribe-kept"):
+    """Asks for the messages of a topic, also for those that come while the client is away. The node needs a store."""
+
+    topic: NewName
+    number: Count
+    after: Count  # the last position that the client has got; 0: none that it remembers
+
+
+class Got(msgspec.Struct, frozen=True, gc=False, tag="got"):
+    """The application has all messages up to this position. The node need not keep them for it."""
+
+    position: Count
 
 
 class Unsubscribe(msgspec.Struct, frozen=True, gc=False, tag="unsubscribe"):
@@ -119,6 +135,16 @@ class Message(msgspec.Struct, frozen=True, gc=False, tag="message"):
     payload: Payload
 
 
+class Turn(msgspec.Struct, frozen=True, gc=False, tag="turn"):
+    """A publication, as a durable subscriber gets it."""
+
+    position: Count  # Grows from message to message. It means the same message for ever.
+    topic: Name
+    origin: NodeName
+    sequence: Count
+    payload: Payload
+
+
 class Missed(msgspec.Struct, frozen=True, gc=False, tag="missed"):
     """The messages `first` to `last` of the node `origin` on a topic will never come."""
 
@@ -129,8 +155,8 @@ class Missed(msgspec.Struct, frozen=True, gc=False, tag="missed"):
     why: Reason
 
 
-ToNode = Greet | Subscribe | Unsubscribe | Publish
-ToClient = Welcome | TurnedAway | Subscribed | Taken | NotTaken | Message | Missed
+ToNode = Greet | Subscribe | SubscribeKept | Got | Unsubscribe | Publish
+ToClient = Welcome | TurnedAway | Subscribed | Taken | NotTaken | Message | Turn | Missed
 
 TO_NODE: Codec[ToNode] = Codec(ToNode, FRAME_BYTES_MAX)
 TO_CLIENT: Codec[ToClient] = Codec(ToClient, FRAME_BYTES_MAX)

@@ -76,6 +76,7 @@ class Deliver(msgspec.Struct, frozen=True, gc=False):
     origin: NodeId
     sequence: int
     payload: bytes = b""
+    position: int = 0  # Its turn for durable subscribers of this node. 0: it is for none.
 
 
 class Left(msgspec.Struct, frozen=True, gc=False):

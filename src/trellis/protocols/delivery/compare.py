@@ -181,7 +181,7 @@ class Comparison:
 
     def _seen(self, topic: TopicState) -> list[Seen]:
         """Return what we have seen of the streams of which somebody may still hold messages."""
-        oldest = self.state.now_ms - 3 * self.state.config.window_ms
+        oldest = self.state.now_ms - 3 * self.state.keep_ms
         streams = []
         for (origin, incarnation), stream in topic.streams.items():
             if stream.touched_ms < oldest and not stream.entries and not self.state.is_ours(stream):
@@ -212,6 +212,8 @@ class Comparison:
                 for number, entry in stream.entries.items()
                 if not any(first <= number <= last for first, last in held)
             ]
+        if self.state.durable is not None:
+            lacking = [entry for entry in lacking if not entry.is_private]
         self._used[peer] += 1 + len(topic.streams) + len(lacking)
         for entry in sorted(lacking, key=lambda entry: (entry.born_ms, entry.sequence)):
             self.tree.offer(peer, link, entry, is_eager=False)

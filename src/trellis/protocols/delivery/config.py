@@ -124,3 +124,41 @@ class DeliveryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             raise InputError("", f"payload_bytes_max is {self.payload_bytes_max}", remedy)
         if self.copies > self.sample_max:
             raise InputError("", f"copies is {self.copies}", f"give sample_max ({self.sample_max}) or less")
+
+
+class DurableConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[durable]`: messages are stored on disk, so that they survive a loss of power.  [docs/durable.md]"""
+
+    path: str = ""
+    """Folder of the store, one for each node. Publications are then acknowledged when `delivery.copies` nodes have
+    synced them to disk. Empty: messages are kept in memory only."""
+
+    keep_s: float = 86_400.0
+    """How long a message is kept for nodes and clients that are away, in seconds since its publication. Time for which
+    nodes are switched off counts. All nodes of a mesh should have the same value."""
+
+    bytes_max: int = 1 << 30
+    """Bytes that the store may take on disk."""
+
+    full: Literal["refuse", "drop-oldest"] = "drop-oldest"
+    """What happens when the store is full. refuse: new publications are refused, with a reason. drop-oldest: the oldest
+    messages are dropped and counted, even if somebody still waits for them."""
+
+    gap_s: float = 600.0
+    """How long messages of a publisher that is gone wait for an earlier one that is missing, in seconds. A node that is
+    switched off may have it."""
+
+    segment_bytes: int = 16 << 20
+    """Size of one file of the store. A file is removed when nothing in it is needed any more."""
+
+    def __post_init__(self) -> None:
+        for field in ("keep_s", "gap_s"):
+            if not getattr(self, field) > 0:
+                raise InputError(field, f"it is {getattr(self, field):g}", "give more than 0")
+        if not 4_096 <= self.segment_bytes <= 1 << 30:
+            raise InputError("segment_bytes", f"it is {self.segment_bytes}", "give 4096 to 1073741824")
+        if self.bytes_max < 4 * self.segment_bytes:
+            raise InputError("bytes_max", f"it is {self.bytes_max}", "give at least four times segment_bytes")
+
+    def __bool__(self) -> bool:
+        return bool(self.path)

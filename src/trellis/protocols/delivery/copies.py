@@ -61,9 +61,9 @@ class Copies:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self.pending: dict[tuple[Topic, int], Pending] = {}
+        self.pending: dict[tuple[Topic, Incarnation, int], Pending] = {}
         # `pending` by topic, because thousands may wait on other topics
-        self.on_topic: dict[Topic, dict[int, Pending]] = {}
+        self.on_topic: dict[Topic, dict[tuple[Incarnation, int], Pending]] = {}
         self.clients: dict[ClientId, Remembered] = {}  # in the order of `since_ms`
         self.bytes = 0  # bytes of the publications in `pending`, as the window counts them
         # By neighbor and message: the needs and hops with which we passed its question on. Cleared at every tick.
@@ -92,9 +92,9 @@ class Copies:
 
     def wait_for(self, pending: Pending) -> None:
         """Wait for holders of a publication. It may already have enough of them."""
-        stream = pending.entry.stream
-        self.pending[stream.id.topic, pending.entry.sequence] = pending
-        self.on_topic.setdefault(stream.id.topic, {})[pending.entry.sequence] = pending
+        topic, _, incarnation = pending.entry.stream.id
+        self.pending[topic, incarnation, pending.entry.sequence] = pending
+        self.on_topic.setdefault(topic, {})[incarnation, pending.entry.sequence] = pending
         self.bytes += pending.entry.size
         self._look_at(pending)
 
@@ -207,9 +207,24 @@ class Copies:
 
     # At holders
 
+    def synced(self, entry: Entry) -> None:
+        """Note that a message is on this node's disk: report it, or acknowledge it if it is our own."""
+        if not entry.needs:
+            return
+        stream_id = entry.stream.id
+        if self.state.is_ours(entry.stream):
+            pending = self.pending.get((stream_id.topic, stream_id.incarnation, entry.sequence))
+            if pending is not None:
+                self._look_at(pending)
+        elif (topic := self.state.topics.get(stream_id.topic)) is not None:
+            self.stored(topic, entry)
+
     def stored(self, topic: TopicState, entry: Entry) -> None:
-        """Report a new message to the neighbor that sent it, if its publisher wants to learn of holders."""
-        if entry.needs and entry.asker is not None and self.state.vouches(topic, entry.stream):
+        """Report a new message to the neighbor that sent it, if its publisher wants to learn of holders.
+
+        With a store, that waits until the message is synced.
+        """
+        if entry.needs and entry.is_synced and entry.asker is not None and self.state.vouches(topic, entry.stream):
             self.state.put(entry.asker, Held(*entry.stream.id, entry.sequence, (self.state.id,)))
 
     def on_held(self, peer: NodeId, item: Held) -> None:
@@ -219,8 +234,9 @@ class Copies:
         stream = topic.streams.get((item.origin, item.incarnation)) if topic is not None else None
         if topic is None or stream is None:
             return
-        if item.origin == state.id and item.incarnation == state.overlay.incarnation:
-            pending = self.pending.get((item.topic, item.sequence))
+        # With a store, a publication of an earlier incarnation may wait as well.
+        pending = self.pending.get((item.topic, item.incarnation, item.sequence)) if item.origin == state.id else None
+        if pending is not None or (item.origin, item.incarnation) == self._me:
             if pending is not None:
                 pending.holders.update((name, None) for name in item.names if name != state.id)
                 self._look_at(pending)
@@ -282,13 +298,15 @@ class Copies:
     def _end_unkept(self, pending: Pending) -> None:
         """Let a publication fail whose message is no longer in the window: nobody can get it from us."""
         config, entry = self.state.config, pending.entry
-        is_old = self.state.now_ms - entry.born_ms >= config.window_ms
+        is_old = self.state.now_ms - entry.born_ms >= self.state.keep_ms
         self.state.counters.window_full += not is_old
         limit = f"window_ms is {config.window_ms}" if is_old else f"window_bytes is {config.window_bytes}"
         self.state.topics[entry.stream.id.topic].needs_proof = True  # the next one asks at once
         self._over(pending, f"this node's window did not keep it until it had its copies: {limit}")
 
     def _acknowledge(self, pending: Pending) -> None:
+        if not pending.entry.is_synced:
+            return  # with a store: `synced` looks at it again
         if not pending.entry.is_kept:
             return  # C1: we hold no copy of it. The next tick ends it (C3).
         stream_id, sequence = pending.entry.stream.id, pending.entry.sequence
@@ -312,10 +330,10 @@ class Copies:
         )
 
     def _waits_no_more(self, pending: Pending) -> None:
-        topic, sequence = pending.entry.stream.id.topic, pending.entry.sequence
-        del self.pending[topic, sequence]
+        (topic, _, incarnation), sequence = pending.entry.stream.id, pending.entry.sequence
+        del self.pending[topic, incarnation, sequence]
         self.bytes -= pending.entry.size
-        del self.on_topic[topic][sequence]
+        del self.on_topic[topic][incarnation, sequence]
         if not self.on_topic[topic]:
             del self.on_topic[topic]
         pending.entry.needs = 0

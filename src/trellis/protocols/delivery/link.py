@@ -50,7 +50,7 @@ class Flight:
 class Channel:
     """Our end of a link: the queue, the unacknowledged frames, and the frames expected from the peer."""
 
-    def __init__(self, config: DeliveryConfig, session: int, push: Callable[[Entry, bool], Push]) -> None:
+    def __init__(self, config: DeliveryConfig, session: int, push: Callable[[Entry, bool], Push | Gone]) -> None:
         self.config, self._push = config, push
         self.resends = 0
         self.is_ack_due = False

@@ -95,11 +95,16 @@ class Neighbors:
         for bit in places(interest & ~before):
             topic = self.state.topic(names[bit])
             topic.takes_part = True
-            topic.is_settled = topic.is_leaving = False
+            topic.is_leaving, topic.is_settled = False, topic.resumes
             topic.since_ms = topic.changed_ms = self.state.now_ms
             for stream in topic.streams.values():
                 if stream.id.origin != self.state.id:
-                    stream.seen, stream.top = Ranges(), 0  # We hold nothing of it: take the window of the others again.
+                    # Nearly always we hold nothing of it: take the window of the others again.
+                    stream.seen = Ranges.of(stream.entries)
+                    stream.top = stream.seen.last
+            if topic.resumes:
+                self.state.changed[topic.topic] = None
+                self.comparison.order.resume(topic)
         for bit in places(before & ~interest):
             self._take_no_part(self.state.topics[names[bit]])
 
@@ -136,4 +141,4 @@ class Neighbors:
         if not self.leaving.was_taken_over(stream.id.topic):
             stream.left = None
         elif stream.entries:
-            stream.left = self.state.floor(stream), self.state.now_ms + self.config.window_ms
+            stream.left = self.state.floor(stream), self.state.now_ms + self.state.keep_ms

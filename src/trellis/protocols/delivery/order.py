@@ -96,6 +96,13 @@ class Order:
         known = {key: stream.top for key, stream in topic.streams.items() if not stream.waiting and stream.seen}
         self.settle(topic, known)
 
+    def resume(self, topic: TopicState) -> None:
+        """Deliver restored messages of a subscription that goes on after a restart.  [durable.py]"""
+        for stream in list(topic.streams.values()):
+            for sequence in sorted(stream.entries):
+                if sequence > (stream.handed or 0) and sequence in stream.entries:
+                    self.take(topic, stream.entries[sequence])
+
     def end_subscription(self, topic: TopicState) -> None:
         """Forget the baselines of a topic that the application has unsubscribed from, but not what was delivered."""
         topic.confirmed_ms = None
@@ -187,7 +194,7 @@ class Order:
 
     def _look_at_gap(self, topic: TopicState, stream: Stream) -> None:
         """Skip the gap before the next waiting message if it can be closed no more, or ask neighbors for it."""
-        state, config = self.state, self.state.config
+        state = self.state
         assert stream.handed is not None
         following = min(stream.waiting)
         gap = (stream.handed + 1, following - 1)
@@ -196,7 +203,7 @@ class Order:
         origin, incarnation = stream.id.origin, stream.id.incarnation
         told = self.claims.told(topic, stream)
         last = gap[1] if told is None else min(gap[1], told)  # N2 of `claims.py`: nothing beyond may be skipped
-        if state.now_ms - stream.waiting[following].born_ms > 2 * config.window_ms:  # (c)
+        if state.now_ms - stream.waiting[following].born_ms > 2 * state.keep_ms:  # (c)
             if last < gap[1]:
                 del stream.waiting[following]  # its publisher still knows nothing of it
                 state.counters.forged += 1
@@ -206,7 +213,8 @@ class Order:
             key[0] == origin and key[1] > incarnation for key in topic.streams
         )
         is_gone = is_gone and self.claims.incarnation_of(origin) != incarnation
-        if is_gone and state.now_ms - topic.changed_ms > config.window_ms:
+        is_coming = state.durable is not None and (topic.must_compare or (stream, gap[0]) in topic.missing)
+        if is_gone and not is_coming and state.now_ms - topic.changed_ms > state.gap_ms:
             self._skip(stream, last, "its publisher is gone")  # (a)
             return
         if gap[0] < stream.floor:  # (b)
@@ -252,6 +260,8 @@ class Order:
     def _jump(self, stream: Stream, last: int) -> None:
         """Continue behind `last` without delivering it."""
         stream.handed, stream.jumped_ms = last, self.state.time_ms
+        if self.state.durable is not None:
+            self.state.durable.jumped(stream)
 
     def _lose(self, stream: Stream, last: int, why: str) -> None:
         """Count a gap as lost and tell the application."""

@@ -148,6 +148,16 @@ class Delivery:
         self.copies.stood_still(duration_ms)
         return self._finish()
 
+    def on_synced(self, upto: int) -> DeliveryEffects:
+        """Note that all records of the store below this number survive a loss of power."""
+        assert self.state.durable is not None
+        for entry in self.state.durable.synced(upto):
+            topic_state = self.state.topics.get(entry.stream.id.topic)
+            if entry.client_id is not None and topic_state is not None and self.state.is_ours(entry.stream):
+                self.tree.publish(topic_state, entry)
+            self.copies.synced(entry)
+        return self._finish()
+
     # Clients
 
     def want(self, topic: Topic) -> DeliveryEffects:
@@ -160,9 +170,14 @@ class Delivery:
                 False,
             )
             topic_state.since_ms, topic_state.wanted_ms = self.state.now_ms, self.state.time_ms
+            topic_state.resumes = self.state.durable is not None and self.state.durable.resume(topic_state)
             self.upkeep.unregistered[topic] = None
             self.stay(topic)
-            if topic_state.takes_part:
+            if topic_state.takes_part and topic_state.resumes:
+                topic_state.is_settled = True
+                self.state.changed[topic] = None
+                self.order.resume(topic_state)
+            elif topic_state.takes_part:
                 self.order.settle_alone(topic_state)
         return self._finish()
 
@@ -176,6 +191,7 @@ class Delivery:
         topic_state = self.state.topics.get(topic)
         if topic_state is not None and topic_state.is_wanted:
             topic_state.is_wanted = topic_state.is_settled = topic_state.is_registered = False
+            topic_state.resumes = False
             self.upkeep.unregistered.pop(topic, None)
             self.order.end_subscription(topic_state)
             if self.overlay.has_homes:
@@ -199,6 +215,10 @@ class Delivery:
             state.counters.not_acknowledged_internal += is_internal(topic)
             state.out.append(refusal)
             return self._finish()
+        if client_id is not None and state.durable is not None:
+            stored = state.durable.published_before(client_id, topic, payload)
+            if stored is not None:
+                return self._wait_again(stored, client_id, payload)
         stream = topic_state.stream(state.id, self.overlay.incarnation, state.now_ms)
         if topic_state.is_wanted and topic_state.is_settled and stream.handed is None:
             stream.handed = stream.seen.last
@@ -207,6 +227,8 @@ class Delivery:
         self.order.claims.take(entry)
         stream.touched_ms, stream.published_ms = state.now_ms, state.time_ms
         entry.needs = self.config.copies
+        if state.durable is not None:
+            entry.client_id = client_id
         if client_id is not None:
             self.copies.remember(client_id, topic, payload)
         first_question = self.homes.questions + 1  # Homes that answer this question were asked after the publication.
@@ -221,6 +243,18 @@ class Delivery:
             self.homes.ask(topic)  # there is no link on the topic, or only to nodes that do not subscribe
         self.tree.take(topic_state, entry, None)
         self.copies.wait_for(Pending(entry, client_id, state.now_ms, first_question, asked_ms=state.now_ms))
+        return self._finish()
+
+    def _wait_again(self, entry: Entry, client_id: ClientId, payload: bytes) -> DeliveryEffects:
+        """Acknowledge a publication that a client repeats after a restart of this node, which has it in its store."""
+        state, topic = self.state, entry.stream.id.topic
+        entry.needs = self.config.copies
+        self.copies.remember(client_id, topic, payload)
+        first_question = self.homes.questions + 1
+        if self.overlay.has_homes:
+            self.homes.ask(topic)
+        long_ago_ms = state.now_ms - self.config.ask_ms  # it asks at the next tick
+        self.copies.wait_for(Pending(entry, client_id, state.now_ms, first_question, asked_ms=long_ago_ms))
         return self._finish()
 
     def ask_home(self, topic: Topic) -> DeliveryEffects:
@@ -270,9 +304,19 @@ class Delivery:
             waiting = self.copies.on_topic.get(name, {})
             for stream in topic_state.streams.values():
                 is_ours = self.state.is_ours(stream)
-                kept = [entry for number, entry in stream.entries.items() if not (is_ours and number in waiting)]
+                incarnation = stream.id.incarnation
+                kept = [
+                    entry
+                    for number, entry in stream.entries.items()
+                    if not (is_ours and (incarnation, number) in waiting)
+                ]
                 left += [name for entry in kept if not entry.is_given_up]
         return len(left), len(set(left))
+
+    def stores(self, topic: Topic) -> bool:
+        """Return whether the store has messages of a topic for which this node must take part in it."""
+        durable, topic_state = self.state.durable, self.state.topics.get(topic)
+        return durable is not None and topic_state is not None and durable.must_offer(topic_state)
 
     def is_publishing(self, topic: Topic) -> bool:
         """Return whether a publication on this topic waits for its copies."""
@@ -298,6 +342,7 @@ class Delivery:
             "queued": sum(len(channel.waiting) for channel in state.channels.values()),
             "under_way_bytes": sum(channel.flight_bytes for channel in state.channels.values()),
             "streams": len(streams),
+            **(state.durable.metrics() if state.durable is not None else {}),
             "topics_alone": sum(
                 topic.is_wanted and not any(state.open_links(topic)) for topic in state.topics.values()
             ),
@@ -423,6 +468,8 @@ class Delivery:
                 for peer, link in topic.links.items():
                     self.comparison.tell(topic, peer, link)
         self.copies.forget_clients()
+        if state.durable is not None:
+            state.durable.tick()
         state.out.append(SetTimer("delivery/tick", config.tick_ms))
 
     def _round(self) -> None:
@@ -452,6 +499,8 @@ class Delivery:
             return f"a payload of {len(payload)} bytes is over {self.config.payload_bytes_max}"
         if topic is None or not topic.takes_part:
             return "this node takes no part in the topic"
+        if self.state.durable is not None and (reason := self.state.durable.refusal()) is not None:
+            return reason
         return self.copies.refusal(name, len(payload))
 
     def _finish(self) -> DeliveryEffects:

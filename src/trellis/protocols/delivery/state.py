@@ -13,12 +13,13 @@ import msgspec
 
 from trellis.protocols.delivery.config import DeliveryConfig
 from trellis.protocols.delivery.link import Channel
-from trellis.protocols.delivery.messages import Item, Push
+from trellis.protocols.delivery.messages import Gone, Item, Push
 from trellis.protocols.delivery.store import Store
 from trellis.protocols.delivery.streams import Entry, Stream, TopicLink, TopicState
 from trellis.protocols.effects import Deliver, Incarnation, NodeId, Topic
 
 if TYPE_CHECKING:
+    from trellis.protocols.delivery.durable import Durable
     from trellis.protocols.delivery.outcome import Outcome
     from trellis.protocols.delivery.seam import Overlay
     from trellis.protocols.effects import Effect
@@ -79,6 +80,9 @@ class State:
         self.topics: dict[Topic, TopicState] = {}
         self.channels: dict[NodeId, Channel] = {}
         self.store = Store(config.window_ms, config.window_bytes, config.tick_ms)
+        self.durable: Durable | None = None  # set if there is a store on disk
+        # How long messages are kept, and how long those of a publisher that is gone wait for a missing one.
+        self.keep_ms = self.gap_ms = config.window_ms
         self.counters = Counters()
         self.out: list[Effect | Outcome] = []
         # Publisher -> its last incarnation known to have ended, and when we noted that.
@@ -143,15 +147,22 @@ class State:
         """Return the links on which the topic is open: both ends have compared."""
         return [(peer, link) for peer, link in topic.links.items() if link.is_open]
 
-    def push(self, entry: Entry, is_eager: bool) -> Push:
-        """Return the item that sends a message."""
+    def push(self, entry: Entry, is_eager: bool) -> Push | Gone:
+        """Return the item that sends a message. If the disk cannot give it, say that we do not hold it."""
         stream = entry.stream
+        payload = entry.payload if entry.payload is not None else self._read(entry)
+        if payload is None:
+            return Gone(*stream.id, (entry.sequence, entry.sequence))
         age = max(0, self.time_ms - entry.born_ms)
         needs = entry.needs
         if needs and self.vouches(self.topics[stream.id.topic], stream):
             needs -= 1  # we hold it ourselves
         floor = self.floor(stream)
-        return Push(*stream.id, entry.sequence, floor, age, needs, is_eager, entry.payload, entry.pause_ms)
+        return Push(*stream.id, entry.sequence, floor, age, needs, is_eager, payload, entry.pause_ms)
+
+    def _read(self, entry: Entry) -> bytes | None:
+        """Return a payload from the disk. None: it cannot be read, or is dropped."""
+        return self.durable.payload(entry) if self.durable is not None else None
 
     def vouches(self, topic: TopicState, stream: Stream | None = None) -> bool:
         """Return whether this node counts as a holder of messages on a topic.  [docs/delivery.md, Copies]
@@ -191,5 +202,20 @@ class State:
         topic, origin, _ = entry.stream.id
         if entry.born_ms < self.topics[topic].wanted_ms:
             return
+        payload, position = entry.payload, 0
+        if self.durable is not None:
+            payload = self.durable.payload(entry)
+            position = self.durable.turn(entry) if payload is not None else 0
+        if payload is None:
+            self._lose(entry)
+            return
         self.counters.delivered += 1
-        self.out.append(Deliver(topic, origin, entry.sequence, entry.payload))
+        self.out.append(Deliver(topic, origin, entry.sequence, payload, position))
+
+    def _lose(self, entry: Entry) -> None:
+        """Count a message that cannot be read from the disk, and tell the application."""
+        from trellis.protocols.delivery.outcome import Lost
+
+        self.counters.lost += 1
+        self.counters.lost_internal += is_internal(entry.stream.id.topic)
+        self.out.append(Lost(*entry.stream.id, entry.sequence, entry.sequence, "it cannot be read from the disk"))

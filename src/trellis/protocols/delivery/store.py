@@ -8,6 +8,7 @@ so it is counted in `overflows`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import heappop, heappush
 
 from trellis.protocols.delivery.streams import Entry
@@ -21,6 +22,7 @@ class Store:
         self.window_ms, self.window_bytes, self.tick_ms = window_ms, window_bytes, tick_ms
         self.bytes = self.count = 0
         self.overflows = 0  # messages dropped for lack of space
+        self.on_drop: Callable[[Entry], None] | None = None  # told of every message that is dropped
         self._ages: list[int] = []  # a heap of the keys of `_born`
         # by the tick in which they were published; within it, in the order of arrival
         self._born: dict[int, list[Entry]] = {}
@@ -53,6 +55,8 @@ class Store:
             entry.stream.entries.pop(entry.sequence, None)
             self.bytes -= entry.size
             self.count -= 1
+            if self.on_drop is not None:
+                self.on_drop(entry)
 
     def check(self, now_ms: int) -> None:
         assert 0 <= self.bytes <= self.window_bytes, f"W1: {self.bytes} bytes are kept"

@@ -18,10 +18,13 @@ class Entry:
     __slots__ = (
         "asker",
         "born_ms",
+        "client_id",
         "is_given_up",
         "is_kept",
+        "is_synced",
         "names",
         "needs",
+        "number",
         "pause_ms",
         "payload",
         "sequence",
@@ -30,7 +33,8 @@ class Entry:
     )
 
     def __init__(self, stream: Stream, sequence: int, payload: bytes, born_ms: int, pause_ms: int = 0) -> None:
-        self.stream, self.sequence, self.payload, self.born_ms = stream, sequence, payload, born_ms
+        self.stream, self.sequence, self.born_ms = stream, sequence, born_ms
+        self.payload: bytes | None = payload  # None: it is on the disk only (`durable.py`).
         self.pause_ms = pause_ms  # time between the publication of the previous sequence and of this one
         self.size = len(payload) + ENTRY_BYTES
         self.needs = 0  # How many more holders the publisher's node wants to learn of. 0: none.
@@ -38,7 +42,18 @@ class Entry:
         self.asker: NodeId | None = None
         self.names: dict[NodeId, None] | None = None  # other holders that we have reported to `asker`
         self.is_kept = True  # False once the window has dropped the message.
+        self.number = -1  # Number of its record in the store. -1: it has none.
+        self.is_synced = True  # False while its record is not on the disk. Then we name nobody as its holder.
+        self.client_id: tuple[str, int, int] | None = None  # Set on our own messages if there is a store.
         self.is_given_up = False  # Set on our own message if its client was told that it is not acknowledged.
+
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody else may get it yet: a client's publication that is not on our own disk.
+
+        If we crash now, we forget it. Its client repeats it, and it would be published twice if somebody had it.
+        """
+        return not self.is_synced and self.client_id is not None
 
 
 class Stream:
@@ -154,6 +169,7 @@ class TopicState:
         "must_compare",
         "needs_proof",
         "pulled",
+        "resumes",
         "since_ms",
         "streams",
         "takes_part",
@@ -171,6 +187,7 @@ class TopicState:
         self.is_registered = False  # The home knows that we subscribe.
         # Answers of the home from this question on were given after it knew of our registration.
         self.first_question = 1
+        self.resumes = False  # The subscription goes on where the last process of this node left it (`durable.py`).
         self.was_confirmed = False  # `Confirmed` was reported for the present subscription.
         self.since_ms = now_ms  # when we began to take part
         self.wanted_ms = 0  # When the application subscribed. Earlier publications are not delivered.

@@ -34,7 +34,7 @@ class Tree:
 
     def on_push(self, peer: NodeId, item: Push) -> Entry | None:
         """Take in a message. Return its entry if it is new here, or None."""
-        state, config = self.state, self.state.config
+        state = self.state
         topic = state.topics.get(item.topic)
         if topic is None or not topic.takes_part or not item.sequence:
             return None
@@ -51,7 +51,7 @@ class Tree:
                 state.counters.stale += 1
                 return None
             del state.ended[item.origin]  # the publisher itself speaks, so this incarnation has not ended
-        if item.age_ms > 2 * config.window_ms:
+        if item.age_ms > 2 * state.keep_ms:
             state.counters.too_old += 1
             return None
         stream = state.stream(topic, item.origin, item.incarnation, is_own=is_own)
@@ -89,11 +89,20 @@ class Tree:
         stream = entry.stream
         stream.seen.add(entry.sequence)
         self.state.store.put(entry)
+        if self.state.durable is not None:
+            self.state.durable.keep(entry)
         missing = topic.missing.pop((stream, entry.sequence), None) if topic.missing else None
-        for other, link in topic.links.items():
-            if link.is_open and other != peer and (missing is None or other not in missing.peers):
-                self.offer(other, link, entry, is_eager=True)
+        if self.state.durable is None or not entry.is_private:
+            for other, link in topic.links.items():
+                if link.is_open and other != peer and (missing is None or other not in missing.peers):
+                    self.offer(other, link, entry, is_eager=True)
         self.order.take(topic, entry)
+
+    def publish(self, topic: TopicState, entry: Entry) -> None:
+        """Offer a message of our own that was private until it was synced."""
+        for other, link in topic.links.items():
+            if link.is_open:
+                self.offer(other, link, entry, is_eager=True)
 
     def offer(self, peer: NodeId, link: TopicLink, entry: Entry, *, is_eager: bool) -> None:
         """Push a message, or note that it is to be announced."""
@@ -167,6 +176,8 @@ class Tree:
                 continue  # An honest peer does not ask so. Each long range would make us look at all that is held.
             held = _held(stream, first, last) if stream is not None else []
             for number in sorted(held):
+                if state.durable is not None and stream is not None and stream.entries[number].is_private:
+                    continue
                 if given < state.config.pull_max and stream is not None and not state.channels[peer].is_crammed:
                     state.put_message(peer, stream.entries[number], is_eager=False)
                     given += 1

@@ -75,7 +75,11 @@ class Upkeep:
             if self.homes.has_moved(name):
                 topic.is_registered, self.unregistered[name] = False, None
                 continue
-            topic.was_confirmed, topic.confirmed_ms = True, self.state.time_ms
+            topic.was_confirmed = True
+            if not topic.resumes or topic.confirmed_ms is None:
+                topic.confirmed_ms = self.state.time_ms
+            if self.state.durable is not None:
+                self.state.durable.confirmed(topic)
             self.state.out.append(Confirmed(name))
 
     def _is_alone(self, topic: TopicState) -> bool:
@@ -134,10 +138,11 @@ class Upkeep:
         could say so in its name. Then the stream is forgotten after a very long silence.
         """
         state, config = self.state, self.state.config
-        quiet, silent = state.now_ms - 3 * config.window_ms, state.now_ms - config.tombstone_ms
+        tombstone_ms = config.tombstone_ms if state.durable is None else max(config.tombstone_ms, 3 * state.keep_ms)
+        quiet, silent = state.now_ms - 3 * state.keep_ms, state.now_ms - tombstone_ms
         # Our sequences on a topic that we have left may start from 1 again only when all others have forgotten them.
         # Others touch a stream at most two windows after its last publication.
-        own = silent - config.tombstone_ms
+        own = silent - tombstone_ms
         for topic in state.topics.values():
             newest: dict[
                 NodeId, Incarnation

@@ -186,6 +186,28 @@ class MeshNode:
             return self._left_behind
         return self.delivery.left_behind(self.draining)
 
+    def resume(self) -> list[Effect | Outcome]:
+        """Take up the topics of the store again: those with durable subscribers, and those of messages held."""
+        durable = self.delivery.state.durable
+        if durable is None:
+            return []
+        effects: list[Effect | Outcome] = []
+        for topic in durable.wanted:
+            if topic not in self.wanted and not self._is_coming(topic) and self.refusal(topic) is None:
+                effects += self.subscribe(topic)
+        for topic in durable.held_topics():
+            if topic not in self.wanted and not self._is_coming(topic) and self.refusal(topic) is None:
+                self._add_topic(topic)
+                self.interested[topic] = self.delivery.state.now_ms
+                if not self._first:
+                    effects.append(SetTimer("mesh/first", _FIRST_MS))
+                self._first.setdefault(topic, [])
+        return effects
+
+    def on_synced(self, upto: int) -> list[Effect | Outcome]:
+        """Note that all records of the store below this number survive a loss of power."""
+        return [*self.delivery.on_synced(upto)]
+
     def stood_still(self, duration_ms: int) -> DeliveryEffects:
         """Tell delivery that the process did not run for this time."""
         return self.delivery.stood_still(duration_ms)
@@ -308,7 +330,7 @@ class MeshNode:
             self._count_topics()
             self._is_counted = not self.draining and not self.parting  # The numbers shrink while topics are being left.
         for topic, last_ms in list(self.interested.items()):
-            late = delivery.state.now_ms - last_ms > self.config.interest_ms
+            late = delivery.state.now_ms - last_ms > self.config.interest_ms and not delivery.stores(topic)
             if late and not delivery.is_publishing(topic):
                 del self.interested[topic]
                 self.draining[topic] = None

@@ -27,6 +27,7 @@ from trellis.live.config import NodeConfig
 from trellis.live.mqtt.client import MqttClient
 from trellis.live.shell import LiveNode
 from trellis.protocols.mqtt.config import MqttConfig
+from trellis.simulate.disks import SimulatedDisk
 from trellis.simulate.whole.host import Host
 from trellis.simulate.whole.world import World
 
@@ -52,13 +53,14 @@ class Mesh:
         *,
         has_mqtt: bool = True,
         telemetry: Path | None = None,
+        disks: dict[str, SimulatedDisk] | None = None,
     ) -> None:
         """`configure` gets a name and the fields that depend on the host, and returns a complete configuration.
 
-        `telemetry` is a folder in which each node writes its file.
+        `telemetry` is a folder in which each node writes its file. `disks`: those of nodes that have stores.
         """
         self.world, self.names, self._configure = world, list(names), configure
-        self.has_mqtt, self.telemetry = has_mqtt, telemetry
+        self.has_mqtt, self.telemetry, self.disks = has_mqtt, telemetry, disks or {}
         self.on_made: Callable[[LiveNode, Host], None] = lambda node, host: None  # called before each node starts
         self.nodes: dict[str, LiveNode] = {}  # the last incarnation of each name, also after its process has ended
         self.counters: Counter[str] = Counter()
@@ -104,7 +106,7 @@ class Mesh:
             self.world.after(number * apart_s, self.start, name)
 
     async def _live(self, name: str) -> None:
-        node = LiveNode(self.config(name))
+        node = LiveNode(self.config(name), disk=self.disks.get(name))
         self.nodes[name] = node
         self.on_made(node, self.host(name))
         await node.start()
