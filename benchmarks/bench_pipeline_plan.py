@@ -129,6 +129,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=None)
     parser.add_argument("--topics", type=int, default=None)
     parser.add_argument("--subs", type=int, default=20)
+    parser.add_argument("--folder", help="keep the files there, and leave verifying to `trellis check`")
     parser.add_argument("--partitions", type=int, default=None)
     parser.add_argument("--representatives", type=int, default=2)
     parser.add_argument("--fan-in", type=int, default=8)
@@ -151,7 +152,7 @@ def plan_and_verify(options: argparse.Namespace, conf: dict[str, str]) -> list[s
     from trellis.pipeline.jobs.verify import verify
     from trellis.pipeline.session import open_session
 
-    folder = tempfile.mkdtemp(prefix="trellis-bench-")
+    folder = options.folder or tempfile.mkdtemp(prefix="trellis-bench-")
     spec = f"uniform:nodes={options.nodes or 100_000},topics={options.topics or 10_000},subs={options.subs}"
     print(f"{spec}; load average {os.getloadavg()[0]:.1f} before the run")
     try:
@@ -178,9 +179,12 @@ def plan_and_verify(options: argparse.Namespace, conf: dict[str, str]) -> list[s
                 fan_in=options.fan_in,
                 partitioner=options.partitioner,
             ).facts
-            found = timed("verify", verify, f"{folder}/interests", f"{folder}/overlay", f"{folder}/verified").facts
+            found = None
+            if not options.folder:
+                found = timed("verify", verify, f"{folder}/interests", f"{folder}/overlay", f"{folder}/verified").facts
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if not options.folder:
+            shutil.rmtree(folder, ignore_errors=True)
 
     print(
         f"\n{'step of plan':<32} {'seconds':>8} {'share':>6} {'links':>12} {'degree max':>11} {'representatives':>16}"
@@ -193,8 +197,9 @@ def plan_and_verify(options: argparse.Namespace, conf: dict[str, str]) -> list[s
     mean, top = planned["degree"]["mean"], planned["degree"]["max"]
     how = f"{planned['parts']:,} parts" if "parts" in planned else "whole"
     print(f"\n{how}: {planned['nodes']:,} nodes, {planned['links']:,} links, mean degree {mean:.2f}, maximum {top}")
-    print(f"a TCO: {found['tco']} ({found['split_topics']:,} of {found['topics']:,} topics split)")
-    broken = [] if found["tco"] else ["a topic is split"]
+    if found:
+        print(f"a TCO: {found['tco']} ({found['split_topics']:,} of {found['topics']:,} topics split)")
+    broken = [] if found is None or found["tco"] else ["a topic is split"]
     bounds = BOUNDS.get(planned["nodes"])
     if bounds and "parts" not in planned and (options.topics or 10_000, options.subs) == (10_000, 20):
         figures = zip(

@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from trellis.cli import lineage, pipeline_plan
+from trellis.cli import lineage, pipeline_plan, pipeline_watch
 from trellis.cli.common import Seed, examples
 from trellis.cli.spark import ROWS_PANEL, Folder, Overwrite, on_spark
 from trellis.cli.values import FORMATS, among
@@ -332,3 +332,4 @@ def _columns(text: str | None) -> Any:
 
 for _command, _examples in pipeline_plan.COMMANDS.items():
     app.command(epilog=_examples)(_command)
+app.command(epilog=pipeline_watch.EXAMPLE)(pipeline_watch.watch)
