@@ -32,7 +32,7 @@ def write_inputs(folder: Path) -> None:
             "edges": [f"{chance.randrange(300)} {chance.randrange(300)}" for _ in range(200)],
             "edits": [f"u{chance.randrange(90)}\tp{chance.randrange(60)}\t{n + 1000}" for n in range(200)],
             "interests": ["node\ttopic", *(f"n{part}-{n}\tt{chance.randrange(25)}" for n in range(90) for _ in "abc")],
-            "machines": [f"{part * 1000 + n},m{chance.randrange(40)},{chance.randrange(2)},p,1,1" for n in range(200)],
+            "machines": [f"{part * 1000 + n},{chance.randrange(40)},{chance.randrange(2)},p,1,1" for n in range(200)],
             "events": [json.dumps(event(chance, part * 200 + n)) for n in range(200)],
         }
         for name, lines in rows.items():

@@ -105,6 +105,7 @@ def test_a_watch_refuses_bad_rows_and_a_lost_checkpoint(spark, tmp_path):
         read_all(spark, tmp_path / "none*", tmp_path / "other")
 
 
+@pytest.mark.slow
 def test_the_command_reads_what_is_there_and_says_in_one_line_what_is_wrong(spark, opened, tmp_path, capsys):
     log = tmp_path / "a.jsonl"
     append(log, log_lines(3, 40, "a"))
