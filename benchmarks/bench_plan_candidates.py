@@ -2,6 +2,7 @@
 
     python benchmarks/bench_plan_candidates.py                         10,000, 20,000 and 40,000 nodes, and real data
     python benchmarks/bench_plan_candidates.py --largest 10000         a quick look
+    python benchmarks/bench_plan_candidates.py --only zipf             the instances whose name contains this
     python benchmarks/bench_plan_candidates.py --size 100000           candidates alone, with bounds on time and memory
     python benchmarks/bench_plan_candidates.py --samples 40000         what sample and keep cost and bring
 
@@ -46,6 +47,7 @@ SAMPLES = ((16, 48), (64, 16), (64, 32), (64, 48), (64, 96), (256, 48))
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--largest", type=int, default=SIZES[-1])
+    parser.add_argument("--only", default="")
     parser.add_argument("--size", type=int)
     parser.add_argument("--samples", type=int)
     options = parser.parse_args()
@@ -56,16 +58,18 @@ def main() -> None:
         samples(options.samples)
         broken = []
     else:
-        broken = list(compared(options.largest))
+        broken = list(compared(options.largest, options.only))
     for bound in broken:
         print(f"broken: {bound}")
     sys.exit(1 if broken else 0)
 
 
-def compared(largest: int) -> Iterator[str]:
+def compared(largest: int, only: str = "") -> Iterator[str]:
     """Prints a line for each instance; yields the bounds that are broken."""
     print(f"{'':34} {'all pairs':>22}   {'candidates':>32}   {'in parts':>32}")
     for kind, label, make in instances(largest):
+        if only not in label:
+            continue
         over = make()
         whole, whole_cpu = timed(over, lambda over=over: plan.construct(over).overlay)
         drawn, drawn_cpu = timed(over, lambda over=over: plan.construct(over, sampling=Sampling()).overlay)

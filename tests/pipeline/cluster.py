@@ -54,7 +54,7 @@ sys.path.insert(0, tests)
 from pipeline.test_lab import SMALL
 with open_session("local-cluster[2,1,1024]", conf=CONF, driver_memory="1g") as spark:
     jobs.social(spark, edges, output + "/social", format="edges", sample_nodes=30, seed=5)
-    plan(spark, interests, output + "/plan", partitions=4, fan_in=2, compare_nodes=0, seed=5)
+    plan(spark, interests, output + "/plan", partitions=4, fan_in=2, seed=5)
     verify(spark, interests, output + "/plan", output + "/verify", topic_links_max=12)
     summary = run_rows(spark, SMALL, Store(output + "/lab"))
     places = spark.range(1).mapInArrow(where, "package string, kernel string, cache string").first().asDict()

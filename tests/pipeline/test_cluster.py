@@ -36,7 +36,7 @@ def test_a_cluster_samples_the_rows_of_one_process(spark, cluster, tmp_path):
 
 
 def test_a_cluster_plans_and_verifies_as_one_process_does(spark, cluster, tmp_path):
-    plan(spark, cluster.interests, tmp_path / "plan", partitions=4, fan_in=2, compare_nodes=0, seed=5)
+    plan(spark, cluster.interests, tmp_path / "plan", partitions=4, fan_in=2, seed=5)
     verify(spark, cluster.interests, str(tmp_path / "plan"), tmp_path / "verify", topic_links_max=12)
     assert cluster.said
     links = [read_overlay(one / "plan", workload().nodes).to_table().to_pylist() for one in (tmp_path, cluster.output)]

@@ -196,7 +196,7 @@ def links_in(folder, interests):
     [{}, {"partitioner": "minhash", "algorithm": "minmax", "representatives": 1}, {"algorithm": "gm", "partitions": 1}],
 )
 def test_the_job_writes_a_tco_and_reports_its_degrees(spark, tmp_path, workload, source, options):
-    options = {"partitions": 7, "fan_in": 3, "compare_nodes": 30, **options}
+    options = {"partitions": 7, "fan_in": 3, **options}
     report = plan(spark, source, tmp_path / "out", seed=5, **options)
     overlay = read_overlay(tmp_path / "out", workload.nodes)
     assert connectivity(workload, overlay).is_tco
@@ -207,8 +207,6 @@ def test_the_job_writes_a_tco_and_reports_its_degrees(spark, tmp_path, workload,
     assert sum(step["links"] for step in facts["steps"] if step["step"].startswith(("planning", "merge"))) == len(
         overlay
     )
-    one = facts["steps"][-1]
-    assert (one["step"], one["nodes"]) == ("the one-machine planner", 30)
     assert all(step["seconds"] >= 0 for step in facts["steps"])
 
 
@@ -220,11 +218,11 @@ def test_a_seed_gives_the_same_links_on_any_number_of_partitions(spark, tmp_path
         given_ = tmp_path / f"in{count}"
         table.repartition(count).write.parquet(str(given_))
         with partitions(count):
-            plan(spark, given_, tmp_path / f"out{count}", partitions=5, fan_in=2, compare_nodes=0, seed=5)
+            plan(spark, given_, tmp_path / f"out{count}", partitions=5, fan_in=2, seed=5)
         found.append(links_in(tmp_path / f"out{count}", workload))
     assert found[0]
     assert all(links == found[0] for links in found)
-    plan(spark, source, tmp_path / "other", partitions=5, fan_in=2, compare_nodes=0, seed=6)
+    plan(spark, source, tmp_path / "other", partitions=5, fan_in=2, seed=6)
     assert links_in(tmp_path / "other", workload) != found[0]
 
 
@@ -238,7 +236,8 @@ def test_a_seed_gives_the_same_links_on_any_number_of_partitions(spark, tmp_path
         ({"representatives": 0}, "0 representatives; give 1 or more"),
         ({"partitions": 0}, "0 partitions; give 1 or more"),
         ({"fan_in": 1}, "a fan-in of 1 joins nothing; give 2 or more"),
-        ({"compare_nodes": -1}, "-1 nodes to compare with; give 0 or more"),
+        ({"candidates": "some"}, 'candidates "some" are unknown; choose one of auto, all, sampled'),
+        ({"keep": 0}, "keep is 0; give a number from 1 to 100,000"),
     ],
 )
 def test_what_makes_no_plan_is_refused(spark, tmp_path, source, options, message):
@@ -247,10 +246,12 @@ def test_what_makes_no_plan_is_refused(spark, tmp_path, source, options, message
     assert not (tmp_path / "out").exists()
 
 
-def test_a_subscription_given_twice_is_refused(spark, write, tmp_path):
-    source = write("twice.tsv", "node\ttopic\na\tx\na\tx\n")
-    with pytest.raises(InputError, match=r'twice.tsv: 1 nodes subscribe to a topic twice: "a" to "x"'):
-        plan(spark, source, tmp_path / "out")
+@pytest.mark.parametrize("partitions", [None, 2])
+def test_a_subscription_given_twice_counts_once(spark, write, tmp_path, partitions):
+    source = write("twice.tsv", "node\ttopic\na\tx\nb\tx\na\tx\na\tx\n")
+    facts = plan(spark, source, tmp_path / "out", partitions=partitions).facts
+    found = {name: facts[name] for name in ("nodes", "subscriptions", "repeated_rows", "links")}
+    assert found == {"nodes": 2, "subscriptions": 2, "repeated_rows": 2, "links": 1}
 
 
 def test_a_module_in_a_zip_is_told_from_one_in_a_folder(tmp_path):

@@ -286,6 +286,26 @@ def test_several_files_are_one_table_and_all_in_the_manifest(spark, write, tmp_p
     assert sorted(read_interests(tmp_path / "out").nodes) == ["ann", "bob", "cem"]
 
 
+def test_what_follows_the_progress_never_ends_a_job():
+    """After SIGTERM, the answer to an interrupted call may be read as that to the next one."""
+    from trellis.pipeline.progress import following
+
+    class Context:
+        applicationId = "x"
+
+        def statusTracker(self):
+            return self
+
+        def getActiveStageIds(self):
+            raise TypeError("'JavaObject' object is not iterable")
+
+    class Session:
+        sparkContext = Context()
+
+    with pytest.raises(SystemExit), following(Session(), lambda *_: None):
+        raise SystemExit(143)
+
+
 def test_progress_follows_sparks_tasks_and_names_the_step(spark, write, tmp_path):
     from trellis.pipeline.progress import following, step
 

@@ -136,7 +136,6 @@ def test_the_tables_are_the_same_on_any_number_of_partitions(spark, tmp_path, pa
         ("a x,b x", "a z,b z", r'overlay.tsv: 1 nodes at the ends of links have no interests: "z"; give the interests'),
         ("a x,b x", "a b,a a", r'overlay.tsv: 1 nodes linked to themselves: "a" - "a"; remove the self-loops'),
         ("a x,b x", "a b,b a", r'overlay.tsv: 1 links repeated: "a" - "b"; give each link once, in one direction'),
-        ("a x,b x,b y,b x", "a b", r'interests.tsv: 1 nodes subscribe to a topic twice: "b" to "x"; give each'),
     ],
 )
 def test_tables_that_are_no_overlay_over_their_interests_are_refused(

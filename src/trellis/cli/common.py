@@ -155,3 +155,19 @@ def progress(title: str) -> Iterator[Progress]:
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total, doing="": bar.update(task, completed=done, total=total, description=doing or title)
+
+
+def bytes_allowed(text: str | None) -> int | None:
+    """Return the value of --memory in bytes."""
+    if text is None:
+        return None
+    units = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+    figure = text.strip().rstrip("BbiIkKmMgG ")
+    unit = text.strip()[len(figure) :].strip().lower()
+    try:
+        allowed = int(float(figure) * units[unit])
+    except (ValueError, KeyError, OverflowError):
+        raise InputError(f"--memory {text}", "is not a size", "write for instance 4GiB or 800MiB") from None
+    if allowed <= 0:
+        raise InputError(f"--memory {text}", "leaves no memory", "write for instance 4GiB or 800MiB")
+    return allowed

@@ -6,10 +6,10 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from trellis.cli import lineage
+from trellis.cli import lineage, pipeline_plan, pipeline_watch
 from trellis.cli.common import Seed, examples
-from trellis.cli.spark import on_spark
-from trellis.cli.values import FORMATS, GREEDY_ALGORITHMS, among, workloads
+from trellis.cli.spark import ROWS_PANEL, Folder, Overwrite, on_spark
+from trellis.cli.values import FORMATS, among
 from trellis.errors import InputError
 
 SparkSession: TypeAlias = Any  # of packages that only a job imports
@@ -18,11 +18,7 @@ Report: TypeAlias = Any
 app = typer.Typer(no_args_is_help=True, help="Jobs on Spark: raw traces to interests, churn traces and profiles.")
 app.command("lineage", epilog=lineage.EXAMPLE)(lineage.lineage)
 
-_ROWS = "Rows and output"
 Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Raw files, plain or gzip.", show_default=False)]
-Folder = Annotated[
-    str, typer.Option("-o", "--output", help="The folder to write: Parquet parts and a manifest.", metavar="DIR")
-]
 
 
 def _format(job: str) -> Any:
@@ -30,9 +26,6 @@ def _format(job: str) -> Any:
     return typer.Option("--format", help=help, metavar="NAME", autocompletion=among(FORMATS[job]))
 
 
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace the output if it is there.", rich_help_panel=_ROWS)
-]
 BadRows = Annotated[
     str,
     typer.Option(
@@ -40,13 +33,13 @@ BadRows = Annotated[
         help="fail, or quarantine: set them apart in _rejected/.",
         metavar="WHAT",
         autocompletion=among(["fail", "quarantine"]),
-        rich_help_panel=_ROWS,
+        rich_help_panel=ROWS_PANEL,
     ),
 ]
 MaxBadShare = Annotated[
     float,
     typer.Option(
-        "--max-bad-share", help="With quarantine: fail above this share.", metavar="SHARE", rich_help_panel=_ROWS
+        "--max-bad-share", help="With quarantine: fail above this share.", metavar="SHARE", rich_help_panel=ROWS_PANEL
     ),
 ]
 
@@ -328,94 +321,6 @@ def profile(
     )
 
 
-@app.command(
-    epilog=examples("trellis pipeline generate uniform:nodes=1000000,topics=10000,subs=20 --seed 7 -o interests")
-)
-@on_spark
-def generate(
-    spark: SparkSession,
-    workload: Annotated[
-        str,
-        typer.Argument(
-            help="A preset, or a generator with options: zipf:nodes=10000,alpha=2.", autocompletion=among(workloads)
-        ),
-    ],
-    output: Folder,
-    partitions: Annotated[
-        int | None, typer.Option(help="Parquet parts to write.", metavar="N", show_default=False)
-    ] = None,
-    seed: Seed = 0,
-    overwrite: Overwrite = False,
-) -> Report:
-    """A synthetic workload of any size: the same rows as `trellis workload` makes."""
-    from trellis.pipeline import jobs
-
-    return jobs.generate(spark, workload, output, seed=seed, partitions=partitions, overwrite=overwrite)
-
-
-@app.command(epilog=examples("trellis pipeline plan interests --partitions 16 --partitioner minhash -o overlay"))
-@on_spark
-def plan(
-    spark: SparkSession,
-    files: Annotated[
-        list[str], typer.Argument(metavar="INTERESTS...", help="Table of node, topic.", show_default=False)
-    ],
-    output: Folder,
-    partitions: Annotated[
-        int | None, typer.Option(help="Parts to plan by themselves.", metavar="N", show_default=False)
-    ] = None,
-    partitioner: Annotated[
-        str,
-        typer.Option(
-            help="random, or minhash: similar nodes together.",
-            metavar="NAME",
-            autocompletion=among(["random", "minhash"]),
-        ),
-    ] = "random",
-    algorithm: Annotated[
-        str, typer.Option(help="gm, minmax or lowoda.", metavar="NAME", autocompletion=among(GREEDY_ALGORITHMS))
-    ] = "lowoda",
-    rho: Annotated[float, typer.Option(help="LowODA's parameter.")] = 3.0,
-    representatives: Annotated[
-        int, typer.Option(help="Of each part for each topic; more spread the links.", metavar="N")
-    ] = 2,
-    fan_in: Annotated[int, typer.Option(help="Parts joined by one merge.", metavar="N")] = 8,
-    seed: Seed = 0,
-    overwrite: Overwrite = False,
-) -> Report:
-    """An overlay too large for one machine: parts planned by themselves, then merged through representatives."""
-    from trellis.pipeline import jobs
-
-    return jobs.plan(
-        spark,
-        files,
-        output,
-        partitions=partitions,
-        partitioner=partitioner,
-        algorithm=algorithm,
-        rho=rho,
-        representatives=representatives,
-        fan_in=fan_in,
-        seed=seed,
-        overwrite=overwrite,
-    )
-
-
-@app.command(epilog=examples("trellis pipeline verify interests overlay -o verified"))
-@on_spark
-def verify(
-    spark: SparkSession,
-    interests: Annotated[str, typer.Argument(metavar="INTERESTS", help="Table of node, topic.")],
-    overlay: Annotated[str, typer.Argument(metavar="OVERLAY", help="Table of u, v.")],
-    output: Folder,
-    overwrite: Overwrite = False,
-) -> Report:
-    """Is an overlay of any size topic-connected? Exits 0: yes; 1: no, and says which topics are split."""
-    from trellis.pipeline import jobs
-
-    return jobs.verify(spark, interests, overlay, output, overwrite=overwrite)
-
-
 def _columns(text: str | None) -> Any:
     if text is None:
         return None
@@ -423,3 +328,8 @@ def _columns(text: str | None) -> Any:
     if len(parts) != 2 or not all(parts):
         raise InputError(f"--columns {text}", "is not two columns", "write user,topic or 1,2")
     return tuple(int(part) for part in parts) if all(part.isdigit() for part in parts) else tuple(parts)
+
+
+for _command, _examples in pipeline_plan.COMMANDS.items():
+    app.command(epilog=_examples)(_command)
+app.command(epilog=pipeline_watch.EXAMPLE)(pipeline_watch.watch)

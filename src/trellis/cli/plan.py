@@ -20,6 +20,7 @@ from trellis.cli.common import (
     InterestsFile,
     Plot,
     Seed,
+    bytes_allowed,
     examples,
     number,
     progress,
@@ -165,7 +166,7 @@ def plan(
         "connectivity": connectivity,
         "hops_max": hops_max,
         "seed": seed,
-        "memory_bytes_max": _bytes_allowed(memory),
+        "memory_bytes_max": bytes_allowed(memory),
     }
     files = LimitFiles(costs_file, regions_file, cost_default, caps_file)
     interests = reading.interests(interests_file)
@@ -353,21 +354,6 @@ def _leave_text(answer: LeaveAnswer) -> Iterator[str]:
         rows.append(("of that", f"{number(cost.lost)} for links lost, {number(cost.new)} for new links"))
     yield from table(rows)
     yield from excess_text(answer.excess)
-
-
-def _bytes_allowed(text: str | None) -> int | None:
-    if text is None:
-        return None
-    units = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
-    figure = text.strip().rstrip("BbiIkKmMgG ")
-    unit = text.strip()[len(figure) :].strip().lower()
-    try:
-        allowed = int(float(figure) * units[unit])
-    except (ValueError, KeyError, OverflowError):
-        raise InputError(f"--memory {text}", "is not a size", "write for instance 4GiB or 800MiB") from None
-    if allowed <= 0:
-        raise InputError(f"--memory {text}", "leaves no memory", "write for instance 4GiB or 800MiB")
-    return allowed
 
 
 def _size(count: int) -> str:

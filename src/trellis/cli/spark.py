@@ -25,6 +25,13 @@ SMALL_BYTES = 32 << 20
 SMALL_PARTITIONS = 8  # instead of Spark's 200: a shuffle of a small table is all overhead
 
 _SPARK = "Spark"
+ROWS_PANEL = "Rows and output"
+Folder = Annotated[
+    str, typer.Option("-o", "--output", help="The folder to write: Parquet parts and a manifest.", metavar="DIR")
+]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace the output if it is there.", rich_help_panel=ROWS_PANEL)
+]
 
 
 Master = Annotated[

@@ -35,6 +35,7 @@ FORMATS = {  # of raw files, by the job of `trellis pipeline` that reads them
     "churn": ("google2011", "google2019", "avt", "fta", "sessions", "telemetry", "mosquitto"),
     "rates": ("publications", "mosquitto"),
     "events": ("events", "mosquitto"),
+    "watch": ("events", "mosquitto"),
     "profile": ("interests", "edges", "facebook", "twitter"),
 }
 SYSTEM_OPTIONS = {  # options of `trellis simulate PROTOCOL` that take one of a few words

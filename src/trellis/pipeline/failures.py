@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from trellis.errors import TrellisError
 
+SLOW_PYTHON = "the machine is so busy that Spark's Python did not start within ten seconds; try again later"
 # What Spark and Java say, and what it means to a user.
 _REASONS = (
     (
@@ -41,6 +42,11 @@ _REASONS = (
         r"All masters are unresponsive|Application has been killed",
         "the cluster does not answer, or has ended the job; check --master, and the log of the master",
     ),
+    (
+        r"(a log was deleted before all of it was read, [^\n\"]{0,80}|\S+ became shorter than it was[^\n\"]{0,80})",
+        r"\1; start again with another --output",
+    ),
+    (r"Python worker failed to connect back", SLOW_PYTHON),
     (
         r"ExecutorLostFailure|FetchFailed[^\n]*failed the maximum allowable number",
         "executors were lost again and again; give them more memory (--conf spark.executor.memory=4g), or look with "

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 Callback = Callable[[int, int, str], None]
@@ -62,7 +61,9 @@ class _Watcher:
                 if info is not None:
                     done = max(info.numCompletedTasks, self._tasks.get(stage, (0, 0))[0])
                     self._tasks[stage] = min(done, info.numTasks), info.numTasks
-        except (Py4JError, OSError):  # the session is going down: there is nothing left to follow
+        except Exception:
+            # The session is going down: there is nothing left to follow. Ctrl-C and SIGTERM can leave the answer to an
+            # interrupted call on the connection; then the answer that is read here is of any type.
             return
         done = sum(done for done, _ in self._tasks.values())
         total = sum(total for _, total in self._tasks.values())

@@ -63,7 +63,7 @@ def plan(
     """
     if candidates not in CANDIDATES:
         raise InputError("--candidates", f'"{candidates}" is unknown', f"choose one of {', '.join(CANDIDATES)}")
-    allowed = _machine_bytes() * 6 // 10 if memory_bytes_max is None else memory_bytes_max
+    allowed = memory_allowed(memory_bytes_max)
     is_limited = costs is not None or caps is not None
     sampling = _sampling(interests, algorithm, candidates, Sampling(sample, keep), allowed, is_limited)
     needed = memory_needed(interests, sampling, connectivity, is_limited, hops_max)
@@ -71,7 +71,7 @@ def plan(
         raise InputError(
             "--memory",
             f"the plan needs {needed / 2**20:,.1f} MiB and {allowed / 2**20:,.1f} MiB are allowed",
-            "allow more, let candidates be sampled, or plan in parts: trellis pipeline plan",
+            "allow more, let candidates be sampled, or plan in parts: trellis pipeline plan --partitions",
         )
     return construct(
         interests,
@@ -148,6 +148,11 @@ def maintain(
         if should_stop is not None and should_stop():
             break
     return run
+
+
+def memory_allowed(asked: int | None) -> int:
+    """Return how many bytes a plan may need: those asked for, or 60 % of the machine's memory."""
+    return _machine_bytes() * 6 // 10 if asked is None else asked
 
 
 def _machine_bytes() -> int:

@@ -74,21 +74,57 @@ class Sampling:
         return 4 * (2 * nodes * self.keep + 3 * subscriptions) + 64 * nodes
 
 
+class Subscribers(NamedTuple):
+    """Interests by node and by topic. Nodes are given by rank.
+
+    The topics of node i, ascending, are topics[offsets[i]:offsets[i + 1]]. The subscribers of topic t, ascending, are
+    node_at[start[t]:start[t + 1]].
+    """
+
+    offsets: OffsetArray
+    topics: IdArray
+    start: OffsetArray
+    node_at: IdArray
+
+
 def sampled(offsets: OffsetArray, topics: IdArray, topic_count: int, sampling: Sampling, seed: int | str) -> Candidates:
     """Draw the candidate pairs. Nodes are given by rank."""
-    nodes = len(offsets) - 1
+    table = subscribers_of(offsets, topics, topic_count)
+    return with_rings(table, drawn(table, 0, len(offsets) - 1, sampling, seed))
+
+
+def subscribers_of(offsets: OffsetArray, topics: IdArray, topic_count: int) -> Subscribers:
+    """Return the interests with the subscribers of each topic added."""
     start = np.zeros(topic_count + 1, np.int64)
     np.cumsum(np.bincount(topics, minlength=topic_count), out=start[1:])
     node_at = np.empty(len(topics), np.int32)
     _fill_subscribers(offsets, topics, start[:-1].copy(), node_at)
-    kept = np.full((nodes, min(sampling.keep, max(nodes - 1, 1))), -1, np.int32)
+    return Subscribers(offsets, topics, start, node_at)
+
+
+def drawn(table: Subscribers, first: int, last: int, sampling: Sampling, seed: int | str) -> IdArray:
+    """Do steps 1 to 3 for the nodes first, ..., last - 1. Return a row of candidates for each; -1 fills short rows.
+
+    A row depends only on the table, the sampling and the seed. So rows can be drawn anywhere, in any order.
+    """
+    nodes = len(table.offsets) - 1
+    kept = np.full((last - first, min(sampling.keep, max(nodes - 1, 1))), -1, np.int32)
     chance = np.uint64(ids.stream(seed, "candidates") % 2**64)
-    _draw(offsets, topics, start, weights(np.diff(start), nodes), node_at, MEETINGS, sampling.sample, kept, chance)
+    weight = weights(np.diff(table.start), nodes)
+    _draw(
+        table.offsets, table.topics, table.start, weight, table.node_at, MEETINGS, sampling.sample, first, kept, chance
+    )
+    return kept
+
+
+def with_rings(table: Subscribers, kept: IdArray) -> Candidates:
+    """Do step 4: return the drawn pairs and those of the rings, each once."""
+    nodes = len(kept)
     ends = np.zeros(nodes + 1, np.int64)
-    _count(kept, start, node_at, ends)
+    _count(kept, table.start, table.node_at, ends)
     np.cumsum(ends, out=ends)
     lower = np.empty(int(ends[-1]), np.int32)
-    _place(kept, start, node_at, ends[:-1].copy(), lower)
+    _place(kept, table.start, table.node_at, ends[:-1].copy(), lower)
     del kept
     row_start = np.zeros(nodes + 1, np.int64)
     last = np.full(nodes, -1, np.int32)
@@ -123,14 +159,16 @@ def _fill_subscribers(offsets, topics, ends, node_at):
 
 
 @njit(cache=True)
-def _draw(offsets, topics, start, weight, node_at, meetings, sample, kept, seed):
+def _draw(offsets, topics, start, weight, node_at, meetings, sample, begins, kept, seed):
     """Do steps 1 to 3: fill each row of `kept` with the candidates of its node, in no particular order.
+
+    Row k is that of node begins + k.
 
     In its t-th topic a node looks at looked[t] subscribers from first[t] on, where the first subscriber follows the
     last.
     """
-    nodes, largest = len(kept), 0
-    for node in range(nodes):
+    nodes, largest = len(offsets) - 1, 0
+    for node in range(begins, begins + len(kept)):
         largest = max(largest, offsets[node + 1] - offsets[node])
     first, looked = np.empty(largest, np.int64), np.empty(largest, np.int64)
     # node -> weight of the topics shared with the node of the row; reset to 0 after each row
@@ -138,7 +176,7 @@ def _draw(offsets, topics, start, weight, node_at, meetings, sample, kept, seed)
     shares = np.zeros(largest * WEIGHT_MAX + 1, np.int64)  # weight -> number of met nodes that share as much
     mine = np.full(len(start), -1, np.int32)  # topic -> the last node of a row that has it
     met = np.empty(nodes + 1, np.int32)
-    for node in range(nodes):
+    for node in range(begins, begins + len(kept)):
         own = topics[offsets[node] : offsets[node + 1]]
         total, most = 0, 0
         for t in range(len(own)):
@@ -166,7 +204,7 @@ def _draw(offsets, topics, start, weight, node_at, meetings, sample, kept, seed)
                     count += 1
             looked[t] = max(looked[t], min(sample, high - low))
         shared[node] = 0
-        _keep(start, node_at, own, most, first, looked, shared, shares, met[:count], kept[node])
+        _keep(start, node_at, own, most, first, looked, shared, shares, met[:count], kept[node - begins])
 
 
 @njit(cache=True)

@@ -11,5 +11,19 @@ from trellis.pipeline.jobs.rates import rates
 from trellis.pipeline.jobs.run import Report
 from trellis.pipeline.jobs.social import social
 from trellis.pipeline.jobs.verify import verify
+from trellis.pipeline.jobs.watch import watch
 
-__all__ = ["Report", "churn", "edits", "events", "generate", "pairs", "plan", "profile", "rates", "social", "verify"]
+__all__ = [
+    "Report",
+    "churn",
+    "edits",
+    "events",
+    "generate",
+    "pairs",
+    "plan",
+    "profile",
+    "rates",
+    "social",
+    "verify",
+    "watch",
+]

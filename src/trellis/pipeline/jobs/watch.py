@@ -12,18 +12,20 @@ after a stop is recognised by its number. Then the tables that people read are m
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from trellis.errors import InputError
-from trellis.pipeline.failures import explained
-from trellis.pipeline.jobs.run import OnBadRows, Paths
+from trellis.errors import InputError, TrellisError
+from trellis.pipeline.failures import SLOW_PYTHON, explained
+from trellis.pipeline.jobs.run import OnBadRows, Paths, Report
 from trellis.pipeline.places import Places, for_reader
 from trellis.pipeline.schemas import EVENTS, INTERESTS
 from trellis.pipeline.sinks import whole_folder
@@ -35,6 +37,8 @@ from trellis.pipeline.tail import NAME, TailSource, complete_lines, lines_betwee
 
 FORMATS = ("events", "mosquitto")
 WATERMARK_S = 86_400.0
+_STARTS = 5  # so often the query is started, where the machine is too busy
+_LOOK_S = 1  # Ctrl-C and SIGTERM are seen this soon
 _TABLES = {
     "nodes": stages.NODES,
     "changes": stages.CHANGES,
@@ -52,12 +56,17 @@ class Watch:
         self.spark, self.output, self.source = spark, output, source
         self.watermark_s, self.on_bad_rows = watermark_s, on_bad_rows
         self.places = Places(spark)
+        self.failure: TrellisError | None = None  # why the last batch failed, if it was not Spark's own fault
 
     def batch(self, lines: DataFrame, number: int) -> None:
         """What Spark calls for each batch, and again for one that was not finished."""
-        if self.facts().get("batch", -1) < number:
-            self._remember(lines, number)
-        self.publish()
+        try:
+            if self.facts().get("batch", -1) < number:
+                self._remember(lines, number)
+            self.publish()
+        except TrellisError as error:
+            self.failure = error
+            raise
 
     def facts(self) -> dict[str, Any]:
         """What the manifest of the state tells; empty before the first batch."""
@@ -150,6 +159,11 @@ class Watch:
         counts = self._table("counts").where((F.col("count") > 0) & F.lit(span > 0))
         return counts.select("topic", (F.col("count") / F.lit(span or 1.0)).alias("rate"))
 
+    def rows(self, name: str) -> int:
+        """Return how many rows a table that people read has."""
+        told = (self.places.manifest(f"{self.output}/{name}") or {}).get("rows") or {}
+        return int(told.get("table", 0))
+
     def publish(self) -> None:
         """Make the tables that people read from the state, where they are of an older batch."""
         facts = self.facts()
@@ -168,6 +182,33 @@ class Watch:
             with whole_folder(self.spark, path, overwrite=True) as folder:
                 rows = folder.write(table())
                 folder.manifest = {"job": "watch", "rows": {"table": rows}, "facts": facts}
+
+
+def watch(
+    spark: SparkSession,
+    paths: Paths,
+    output: str,
+    *,
+    format: str | None = None,
+    every_s: float | None = 10.0,
+    watermark_s: float = WATERMARK_S,
+    on_bad_rows: OnBadRows = "fail",
+) -> Report:
+    """Follow the logs until the program is interrupted; with `every_s` None, until all that is there has been read."""
+    began = time.monotonic()
+    options: dict[str, Any] = {"every_s": every_s, "watermark_s": watermark_s, "on_bad_rows": on_bad_rows}
+    for left in reversed(range(_STARTS)):
+        try:
+            with watching(spark, paths, output, format=format, **options) as (query, state):
+                while not query.awaitTermination(_LOOK_S):
+                    pass
+        except TrellisError as error:  # Spark starts a Python for each query, and waits for it ten seconds only
+            if str(error) != SLOW_PYTHON or not left:
+                raise
+        else:
+            break
+    facts, counts = state.facts(), {name: state.rows(name) for name in ("interests", "rates")}
+    return Report("watch", state.output, counts, facts.get("rejected", 0), facts, round(time.monotonic() - began, 3))
 
 
 @contextmanager
@@ -204,6 +245,8 @@ def watching(
         query = writer.trigger(**trigger).start()
         try:
             yield query, watch
+        except PySparkException as error:
+            raise watch.failure or error from error
         finally:
             query.stop()
 

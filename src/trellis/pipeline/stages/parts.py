@@ -68,10 +68,10 @@ def in_similar_parts(interests: DataFrame, *, nodes: int, parts: int, seed: int 
 
 
 def members_of_parts(placed: DataFrame, *, fan_in: int, levels: int) -> DataFrame:
-    """node, topic, part -> MEMBERS: one row a node, without links yet."""
+    """node, topic, part -> MEMBERS: one row a node with each topic once, without links yet."""
     reach = placed.groupBy("topic").agg(F.min("part").alias("first"), F.max("part").alias("last"))
     closes = reach.select("topic", _closing_level(fan_in, levels).alias("closes"))
-    own = F.collect_list(F.struct("topic", "closes"))
+    own = F.collect_set(F.struct("topic", "closes"))
     nodes = placed.join(closes, "topic").groupBy("part", "node").agg(own.alias("own"))
     none = F.lit(0).cast("long")
     return nodes.select("part", "node", "own.topic", "own.closes", none, none).toDF(*MEMBERS.names)

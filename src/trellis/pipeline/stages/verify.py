@@ -26,7 +26,7 @@ def _table(**columns: object) -> StructType:
 
 
 _TEXT, _COUNT = StringType(), LongType()
-NODE_TOPICS = _table(node=_TEXT, topics=ArrayType(_TEXT))
+NODE_TOPICS = _table(node=_TEXT, topics=ArrayType(_TEXT), rows=_COUNT)  # rows: as they were given
 LINKS = _table(u=_TEXT, v=_TEXT)
 SHARED = _table(u=_TEXT, v=_TEXT, shared=ArrayType(_TEXT))
 TOPIC_LINKS = _table(topic=_TEXT, u=_TEXT, v=_TEXT)
@@ -35,8 +35,9 @@ TOPICS = _table(topic=_TEXT, subscribers=_COUNT, links=_COUNT, components=_COUNT
 
 
 def node_topics(interests: DataFrame) -> DataFrame:
-    """INTERESTS -> NODE_TOPICS."""
-    return interests.groupBy("node").agg(F.collect_list("topic").alias("topics")).select("node", "topics")
+    """INTERESTS -> NODE_TOPICS: each topic of a node once."""
+    wanted = interests.groupBy("node").agg(F.collect_list("topic").alias("all"))
+    return wanted.select("node", F.array_distinct("all").alias("topics"), F.size("all").cast("long").alias("rows"))
 
 
 def counted_links(overlay: DataFrame) -> DataFrame:

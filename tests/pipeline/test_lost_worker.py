@@ -1,0 +1,43 @@
+"""Each job gives the same rows when one of two workers is killed in the middle of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline import standalone
+
+
+def rows(spark, folder: Path) -> dict[str, list[str]]:
+    """The rows of every table below a folder, by the place of the table."""
+    tables = {path.parent for path in folder.rglob("*.parquet") if path.is_file()}
+    assert tables
+    return {
+        str(table.relative_to(folder)): sorted(
+            map(str, spark.read.option("pathGlobFilter", "*.parquet").parquet(str(table)).collect())
+        )
+        for table in tables
+        if not table.name.startswith("_")
+    }
+
+
+@pytest.mark.slow
+def test_every_job_survives_the_loss_of_one_of_two_workers(spark, tmp_path):
+    standalone.write_inputs(tmp_path / "in")
+    expected = standalone.jobs_on(spark, tmp_path / "in", tmp_path / "local")
+    for job in expected.values():
+        job()
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    words = [sys.executable, standalone.__file__, str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=3600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = {one["job"]: one["killed"] for one in map(json.loads, done.stdout.splitlines())}
+    assert set(told) == set(expected)
+    for name in expected:
+        assert told[name], f"{name} ended before a worker was killed"
+        assert rows(spark, tmp_path / "cluster" / name) == rows(spark, tmp_path / "local" / name)
