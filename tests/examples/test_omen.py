@@ -11,9 +11,9 @@ import pytest
 from trellis.protocols.effects import Left, LinkDown, LinkUp, Send
 from trellis.protocols.omen import OMenConfig, OMenNode
 from trellis.protocols.omen import messages as m
-from trellis.protocols.omen.events import DOUBT, EXE, MENDING, STANDBY
-from trellis.protocols.omen.hints import Hints, root_key
+from trellis.protocols.omen.links.hints import Hints, root_key
 from trellis.protocols.omen.me import REFUTATIONS, Me, life_of
+from trellis.protocols.omen.membership.events import DOUBT, EXE, MENDING, STANDBY
 from trellis.protocols.ring import identifier
 from trellis.protocols.topics import TopicTable
 from trellis.simulate.check import CheckConfig, check_seed

@@ -9,7 +9,7 @@ from trellis.protocols.effects import Send
 from trellis.protocols.omen import OMenConfig
 from trellis.protocols.omen import messages as m
 from trellis.protocols.omen.me import Me
-from trellis.protocols.omen.mend import Mend
+from trellis.protocols.omen.repair.repair import Mend
 from trellis.protocols.omen.shadow import low_edges
 from trellis.protocols.omen.views import Views, Wanted
 from trellis.protocols.tman import TManReply

@@ -10,13 +10,13 @@ from trellis.protocols import topics as topics_module
 from trellis.protocols.effects import Send
 from trellis.protocols.omen import CODEC, OMenConfig, OMenNode
 from trellis.protocols.omen import messages as m
-from trellis.protocols.omen.asked import QUESTIONS_MAX
-from trellis.protocols.omen.events import DONE, DOUBT, EVENTS_MAX, EXE, MENDING, STANDBY, Events
-from trellis.protocols.omen.hints import Hints, root_key
-from trellis.protocols.omen.links import ASKERS_MAX
+from trellis.protocols.omen.links.hints import Hints, root_key
+from trellis.protocols.omen.links.links import ASKERS_MAX
+from trellis.protocols.omen.links.records import LIVES_MAX, HeldRecords
 from trellis.protocols.omen.me import REFUTATIONS, Me
-from trellis.protocols.omen.net import KEPT, ROOTS_MAX, Homes
-from trellis.protocols.omen.records import LIVES_MAX, HeldRecords
+from trellis.protocols.omen.membership.events import DONE, DOUBT, EVENTS_MAX, EXE, MENDING, STANDBY, Events
+from trellis.protocols.omen.rendezvous.homes import KEPT, ROOTS_MAX, Homes
+from trellis.protocols.omen.repair.asked import QUESTIONS_MAX
 from trellis.protocols.topics import TopicTable
 
 

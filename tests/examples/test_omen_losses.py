@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 
 from trellis.protocols.omen import messages as m
-from trellis.protocols.omen.events import STANDBY
+from trellis.protocols.omen.membership.events import STANDBY
 from trellis.protocols.ring import identifier
 from trellis.simulate.engine import Engine
 from trellis.simulate.systems.omen import OMen

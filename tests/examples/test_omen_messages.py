@@ -11,11 +11,11 @@ from trellis.protocols.descriptors import Descriptor
 from trellis.protocols.effects import LinkUp, Send
 from trellis.protocols.omen import OMenConfig, OMenNode
 from trellis.protocols.omen import messages as m
-from trellis.protocols.omen.hints import root_key
 from trellis.protocols.omen.knowledge import Answers, Told
+from trellis.protocols.omen.links.hints import root_key
 from trellis.protocols.omen.me import REFUTATIONS
-from trellis.protocols.omen.mend import Departed, Mend
-from trellis.protocols.omen.offers import Offer, covering
+from trellis.protocols.omen.repair.offers import Offer, covering
+from trellis.protocols.omen.repair.repair import Departed, Mend
 from trellis.protocols.omen.shadow import low_edges
 from trellis.protocols.ring import clockwise, identifier
 from trellis.simulate.engine import Engine

@@ -10,11 +10,11 @@ import pytest
 
 from trellis.protocols.effects import Send, SetTimer
 from trellis.protocols.omen import OMenConfig, OMenNode
-from trellis.protocols.omen import answers as answering
 from trellis.protocols.omen import messages as m
-from trellis.protocols.omen.mend import Mend
+from trellis.protocols.omen.repair import answers as answering
+from trellis.protocols.omen.repair.repair import Mend
+from trellis.protocols.omen.repair.routes import ways_over
 from trellis.protocols.omen.shadow import low_edges
-from trellis.protocols.omen.ways import ways_over
 from trellis.simulate.engine import Engine
 from trellis.simulate.systems.omen import OMen
 

@@ -8,9 +8,9 @@ from typing import Any
 from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.node import ProtocolNode
 from trellis.protocols.omen import OMenNode
-from trellis.protocols.omen import churn as churn_module
 from trellis.protocols.omen.knowledge import Answers
-from trellis.protocols.omen.mend import Mend
+from trellis.protocols.omen.membership import coordinator as churn_module
+from trellis.protocols.omen.repair.repair import Mend
 from trellis.simulate.system import World
 from trellis.simulate.systems.omen import OMen
 

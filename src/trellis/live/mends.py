@@ -17,8 +17,8 @@ from typing import Protocol
 import msgspec
 
 from trellis.protocols.effects import NodeId, Topic
-from trellis.protocols.omen.churn import Coordinator
 from trellis.protocols.omen.me import REFUTATIONS
+from trellis.protocols.omen.membership.coordinator import Coordinator
 
 KEPT = 64  # ended repairs that are kept
 TOPICS_TOLD = 5  # most topic names that are kept for each repair

@@ -3,9 +3,9 @@
 A driver (the simulator, or a live node through `protocols/mesh/omen.py`) calls `start`, `on_message`, `on_timer`,
 `on_peer_down`, `subscribe`, `unsubscribe` and `leave`. The state is in `Parts` (`parts.py`). These classes act on it:
 
-    Coordinator   handles churn events in our range of the ring and runs their repairs (`churn.py`, `mend.py`)
+    Coordinator   handles churn events in our range of the ring and runs their repairs (`coordinator.py`, `repair.py`)
     Survivor      reports neighbors that we have lost, or opens the link again (`survivor.py`)
-    Roots         the root rendezvous, the fallback below all repairs (`roots.py`, `net.py`)
+    Roots         the root rendezvous, the fallback below all repairs (`roots.py`, `homes.py`)
     Planned       opens the links of a plan when the mesh starts (`planned.py`)
     Requests      opens and drops links for an operator (`requests.py`)
     OMenNode      dispatches inputs, acts once per period, changes our interest, and leaves the mesh
@@ -35,19 +35,19 @@ from trellis.protocols.detector import Ping, Pong
 from trellis.protocols.effects import Contact, Effects, Left, NodeId, Send, SetTimer, Topic
 from trellis.protocols.newscast import NewscastReply, NewscastRequest
 from trellis.protocols.omen import messages as m
-from trellis.protocols.omen.answers import answers, find_record
-from trellis.protocols.omen.asked import Asked
-from trellis.protocols.omen.churn import Coordinator
 from trellis.protocols.omen.config import OMenConfig
+from trellis.protocols.omen.links.planned import Plan, Planned
+from trellis.protocols.omen.links.records import RECORD_TIMER
+from trellis.protocols.omen.links.requests import REQUEST_TIMER, Requests
 from trellis.protocols.omen.me import life_of
-from trellis.protocols.omen.mend import Departed, Mend, Oracle
+from trellis.protocols.omen.membership.coordinator import Coordinator
+from trellis.protocols.omen.membership.survivor import Survivor
 from trellis.protocols.omen.parts import Parts
-from trellis.protocols.omen.planned import Plan, Planned
-from trellis.protocols.omen.records import RECORD_TIMER
-from trellis.protocols.omen.requests import REQUEST_TIMER, Requests
-from trellis.protocols.omen.roots import Roots
+from trellis.protocols.omen.rendezvous.roots import Roots
+from trellis.protocols.omen.repair.answers import answers, find_record
+from trellis.protocols.omen.repair.asked import Asked
+from trellis.protocols.omen.repair.repair import Departed, Mend, Oracle
 from trellis.protocols.omen.shadow import LowEdges, low_edges
-from trellis.protocols.omen.survivor import Survivor
 from trellis.protocols.omen.views import REGISTER_PERIODS, Wanted
 from trellis.protocols.ring import clockwise, identifier
 from trellis.protocols.tman import TManReply, TManRequest

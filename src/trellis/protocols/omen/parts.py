@@ -26,14 +26,14 @@ from trellis.protocols.detector import DetectorConfig, HeartbeatDetector
 from trellis.protocols.effects import Contact, Effects, NodeId, Send, Topic
 from trellis.protocols.newscast import Newscast, NewscastConfig
 from trellis.protocols.omen.config import OMenConfig
-from trellis.protocols.omen.events import Events
-from trellis.protocols.omen.hints import Hints
-from trellis.protocols.omen.links import Links
+from trellis.protocols.omen.links.hints import Hints
+from trellis.protocols.omen.links.links import Links
+from trellis.protocols.omen.links.records import HeldRecords, OwnRecord
 from trellis.protocols.omen.me import Me
-from trellis.protocols.omen.records import HeldRecords, OwnRecord
-from trellis.protocols.omen.suspects import Suspects
+from trellis.protocols.omen.membership.events import Events
+from trellis.protocols.omen.membership.suspects import Suspects
+from trellis.protocols.omen.membership.watch import Watch
 from trellis.protocols.omen.views import Views
-from trellis.protocols.omen.watch import Watch
 from trellis.protocols.ring import Ring, clockwise, identifier
 from trellis.protocols.tman import TManConfig
 from trellis.protocols.topics import TopicTable, places

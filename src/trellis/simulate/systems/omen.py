@@ -20,8 +20,8 @@ from trellis.protocols.descriptors import Descriptor
 from trellis.protocols.effects import Effects, NodeId, Topic
 from trellis.protocols.node import ProtocolNode
 from trellis.protocols.omen import CODEC, CONTROL, OMenConfig, OMenNode
-from trellis.protocols.omen.churn import Coordinator
-from trellis.protocols.omen.mend import Mend
+from trellis.protocols.omen.membership.coordinator import Coordinator
+from trellis.protocols.omen.repair.repair import Mend
 from trellis.protocols.ring import clockwise, identifier
 from trellis.simulate.schedule import FAULT_KINDS, FaultPlan
 from trellis.simulate.system import System, Violation, Watcher, World

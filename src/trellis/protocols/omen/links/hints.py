@@ -6,7 +6,7 @@ path that it is on itself. It tells its neighbors when its choice changes. When 
 are dropped, so no path needs an expiry time.
 
 Hints have two uses. A coordinator uses them to decide which nodes to ask. They prove nothing, so an outdated hint costs
-one question at most. And they show splits: a topic with two roots that last is in two parts (`net.py`).
+one question at most. And they show splits: a topic with two roots that last is in two parts (`homes.py`).
 
 Heartbeats carry hints (`links.py`), and only those that have changed since the version that the neighbor has
 acknowledged.

@@ -12,7 +12,7 @@ An event moves from standby to doubt or exe when we take it over. It moves from 
 answer, and is dropped when the node answers. It moves back to standby if another coordinator repairs the group of its
 node. A done event moves to standby when a report comes from a survivor that the repair has not covered.
 
-`Coordinator` (churn.py) has handleChurnEvent, processExeQ and processStandbyL. gcChurnEvent is `finish` and
+`Coordinator` (coordinator.py) has handleChurnEvent, processExeQ and processStandbyL. gcChurnEvent is `finish` and
 `forget_old`.
 """
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from trellis.protocols.effects import Effects, NodeId, Send, SetTimer
 from trellis.protocols.omen.config import OMenConfig
-from trellis.protocols.omen.links import ASKED, Links
+from trellis.protocols.omen.links.links import ASKED, Links
 from trellis.protocols.omen.me import Me, life_of
 from trellis.protocols.omen.messages import Life, Record, RecordOk
 

@@ -1,4 +1,4 @@
-"""The root rendezvous (`net.py`), as a root that reports and as the home location that takes reports.
+"""The root rendezvous (`homes.py`), as a root that reports and as the home location that takes reports.
 
 `OMenNode` calls `tick` once per period and passes on the three messages. Topics of ours are keyed by their bit index in
 the topic table ("place").
@@ -11,11 +11,11 @@ from __future__ import annotations
 import msgspec
 
 from trellis.protocols.effects import Effects, NodeId, Send, Topic
-from trellis.protocols.omen.churn import Coordinator
-from trellis.protocols.omen.hints import root_key
+from trellis.protocols.omen.links.hints import root_key
+from trellis.protocols.omen.membership.coordinator import Coordinator
 from trellis.protocols.omen.messages import RootHeard, RootMeet, RootReport
-from trellis.protocols.omen.net import Homes
 from trellis.protocols.omen.parts import Parts
+from trellis.protocols.omen.rendezvous.homes import Homes
 from trellis.protocols.ring import identifier
 
 ALONE_PATIENCE = 5  # Periods that a node without a neighbor on a topic waits for the repair after its subscription.

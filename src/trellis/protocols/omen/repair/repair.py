@@ -32,7 +32,6 @@ from dataclasses import dataclass, field
 from trellis.protocols.descriptors import Descriptor
 from trellis.protocols.effects import CancelTimer, Effects, NodeId, Send, SetTimer, Topic
 from trellis.protocols.omen.config import OMenConfig
-from trellis.protocols.omen.joins import chosen_partners, parts_to_join, uncovered
 from trellis.protocols.omen.knowledge import Answers, Told, masks
 from trellis.protocols.omen.me import life_of
 from trellis.protocols.omen.messages import (
@@ -47,10 +46,11 @@ from trellis.protocols.omen.messages import (
     Relayed,
     Way,
 )
-from trellis.protocols.omen.offers import Offer, covering
-from trellis.protocols.omen.opening import open_requests
+from trellis.protocols.omen.repair.joins import chosen_partners, parts_to_join, uncovered
+from trellis.protocols.omen.repair.offers import Offer, covering
+from trellis.protocols.omen.repair.opening import open_requests
+from trellis.protocols.omen.repair.routes import ways_over
 from trellis.protocols.omen.shadow import LowEdges, Pair
-from trellis.protocols.omen.ways import ways_over
 from trellis.protocols.topics import places
 from trellis.protocols.wire import PEERS_MAX
 from trellis.reached import reached

@@ -32,12 +32,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from trellis.protocols.effects import Effects, NodeId, Send, SetTimer, Topic
-from trellis.protocols.omen.answers import answer
-from trellis.protocols.omen.churn import Coordinator
 from trellis.protocols.omen.knowledge import Answers, Told, masks
-from trellis.protocols.omen.links import UP, Link
+from trellis.protocols.omen.links.links import UP, Link
+from trellis.protocols.omen.membership.coordinator import Coordinator
 from trellis.protocols.omen.messages import Answer, Ask, Disconnect
 from trellis.protocols.omen.parts import Parts
+from trellis.protocols.omen.repair.answers import answer
 from trellis.protocols.topics import places
 
 REQUEST_TIMER = "request"

@@ -2,7 +2,7 @@
 
 Asking k nodes directly takes 2k messages. On a route it takes k + 1: each node adds its answer and passes the question
 on, and the last one sends all answers to the asker. If a node on the route does not pass the question on, no answer
-comes. Then the asker asks each node of the route directly (`mend.py`).
+comes. Then the asker asks each node of the route directly (`repair.py`).
 """
 
 from __future__ import annotations

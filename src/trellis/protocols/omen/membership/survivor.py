@@ -23,9 +23,9 @@ import msgspec
 
 from trellis import ids
 from trellis.protocols.effects import Effects, NodeId, Send, Topic
-from trellis.protocols.omen.churn import Coordinator
-from trellis.protocols.omen.links import UP, Lost
+from trellis.protocols.omen.links.links import UP, Lost
 from trellis.protocols.omen.me import life_of
+from trellis.protocols.omen.membership.coordinator import Coordinator
 from trellis.protocols.omen.messages import Life, Probe, Report, ReportOk
 from trellis.protocols.omen.parts import Parts
 from trellis.protocols.ring import identifier

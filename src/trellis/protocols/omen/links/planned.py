@@ -6,7 +6,7 @@ needs. With a plan, a node opens its planned links instead, and does not join me
 The neighbors start within seconds of the node, not at the same instant. So each is asked once per period until its link
 is up, for at most `periods`. Then the plan is over. If all links are up and cover every topic, the node need not join.
 Otherwise it joins like any other node, for the topics that are not covered. A topic may be covered and still be split,
-because a neighbor is absent or has other topics by now. The root rendezvous finds that (`net.py`).
+because a neighbor is absent or has other topics by now. The root rendezvous finds that (`homes.py`).
 
 A node that restarts must not follow its plan, because its links were repaired around meanwhile. A node does not
 remember its earlier runs, but gossip tells when others were started. If most of them were started before `oldest`, the
@@ -18,7 +18,7 @@ from __future__ import annotations
 import msgspec
 
 from trellis.protocols.effects import Effects, NodeId
-from trellis.protocols.omen.links import UP
+from trellis.protocols.omen.links.links import UP
 from trellis.protocols.omen.me import life_of
 from trellis.protocols.omen.parts import Parts
 

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from trellis.protocols.effects import Effects, LinkDown, LinkUp, NodeId, Send
-from trellis.protocols.omen.hints import Hints
+from trellis.protocols.omen.links.hints import Hints
 from trellis.protocols.omen.me import Me, life_of
 from trellis.protocols.omen.messages import (
     LINKS_MAX,

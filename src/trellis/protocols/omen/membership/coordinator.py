@@ -32,9 +32,8 @@ import msgspec
 
 from trellis.protocols.detector import Again, Down
 from trellis.protocols.effects import CancelTimer, Effects, NodeId, Send, SetTimer, Topic
-from trellis.protocols.omen.events import DONE, DOUBT, EXE, MENDING, STANDBY, Event
 from trellis.protocols.omen.me import life_of
-from trellis.protocols.omen.mend import Departed, Mend, Oracle
+from trellis.protocols.omen.membership.events import DONE, DOUBT, EXE, MENDING, STANDBY, Event
 from trellis.protocols.omen.messages import (
     LINKS_MAX,
     Churn,
@@ -48,6 +47,7 @@ from trellis.protocols.omen.messages import (
     ReportOk,
 )
 from trellis.protocols.omen.parts import Parts
+from trellis.protocols.omen.repair.repair import Departed, Mend, Oracle
 from trellis.protocols.omen.shadow import LowEdges
 from trellis.protocols.ring import clockwise, identifier
 from trellis.reached import reached
