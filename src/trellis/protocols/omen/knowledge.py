@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 
 from trellis.protocols.effects import NodeId, Topic
-from trellis.protocols.omen.me import life_of
+from trellis.protocols.omen.me import run_of
 from trellis.protocols.omen.messages import Answer, Relayed, unpack
 from trellis.protocols.topics import places
 
@@ -56,7 +56,9 @@ class Told:
     def leaves(self, topics: tuple[Topic, ...]) -> tuple[frozenset[Topic], dict[NodeId, int]]:
         """Return which of the question's topics the node is leaving, and its neighbors on them with incarnations."""
         names = frozenset(topics[place] for place in places(self.leaving) if place < len(topics))
-        return names, {peer: life for peer, (life, wants) in self.neighbours.items() if wants & self.leaving}
+        return names, {
+            peer: incarnation for peer, (incarnation, wants) in self.neighbours.items() if wants & self.leaving
+        }
 
 
 class Answers:
@@ -91,8 +93,8 @@ class Answers:
         return (
             there is not None
             and back is not None
-            and life_of(there[0]) == life_of(b.incarnation)
-            and life_of(back[0]) == life_of(a.incarnation)
+            and run_of(there[0]) == run_of(b.incarnation)
+            and run_of(back[0]) == run_of(a.incarnation)
         )
 
     def parts(self, place: int) -> dict[NodeId, int]:

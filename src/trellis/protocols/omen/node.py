@@ -32,21 +32,27 @@ import msgspec
 
 from trellis.protocols.descriptors import Descriptor
 from trellis.protocols.detector import Ping, Pong
-from trellis.protocols.effects import Contact, Effects, Left, NodeId, Send, SetTimer, Topic
+from trellis.protocols.effects import Contact, Effects, NodeId, Send, SetTimer, Topic
 from trellis.protocols.newscast import NewscastReply, NewscastRequest
 from trellis.protocols.omen import messages as m
 from trellis.protocols.omen.config import OMenConfig
+from trellis.protocols.omen.interest import Interest
 from trellis.protocols.omen.links.planned import Plan, Planned
 from trellis.protocols.omen.links.records import RECORD_TIMER
 from trellis.protocols.omen.links.requests import REQUEST_TIMER, Requests
-from trellis.protocols.omen.me import life_of
+from trellis.protocols.omen.me import run_of
 from trellis.protocols.omen.membership.coordinator import Coordinator
+from trellis.protocols.omen.membership.presence import Presence
 from trellis.protocols.omen.membership.survivor import Survivor
+from trellis.protocols.omen.moments import Moments
 from trellis.protocols.omen.parts import Parts
 from trellis.protocols.omen.rendezvous.roots import Roots
 from trellis.protocols.omen.repair.answers import answers, find_record
 from trellis.protocols.omen.repair.asked import Asked
-from trellis.protocols.omen.repair.repair import Departed, Mend, Oracle
+from trellis.protocols.omen.repair.join import Join
+from trellis.protocols.omen.repair.procedure import DONE, REPAIR_TIMER, Context, Oracle
+from trellis.protocols.omen.repair.repair import Repair
+from trellis.protocols.omen.repair.repairs import Repairs
 from trellis.protocols.omen.shadow import LowEdges, low_edges
 from trellis.protocols.omen.views import REGISTER_PERIODS, Wanted
 from trellis.protocols.ring import clockwise, identifier
@@ -55,8 +61,6 @@ from trellis.protocols.topics import TopicTable
 
 PRIMARIES_MAX = 65_536  # Most nodes that we remember as counting on us as their backup.
 AGREE_PERIODS = 1  # Periods after our answer during which we agree to drop a link (`requests.py`).
-JOIN_PERIODS = 4  # Periods until a joiner repeats its request to the same successor.
-POSTPONEMENTS_MAX = 8  # After so many postponements in a row, topics are left even if coordinators count on us.
 # Periods for which our record may name lost neighbors. New links usually renew the record before that.
 SHRINK_PERIODS = 8
 
@@ -90,22 +94,34 @@ class OMenNode:
         `oracle`, `everybody`   global knowledge, in the simulator only
         """
         self.id, self.config = node, config
-        parts = Parts(node, topics, random, config, contacts, table, incarnation, seed, everybody)
+        self.moments = Moments()
+        announce = self.moments.announce
+        parts = Parts(node, topics, random, config, contacts, table, incarnation, seed, everybody, announce)
         self.parts, self.me, self.links, self.ring, self.views = parts, parts.me, parts.links, parts.ring, parts.views
-        self.coordinator = Coordinator(parts, low_edges, oracle)
-        self.survivor = Survivor(parts, self.coordinator)
-        self.roots = Roots(parts, self.coordinator)
-        self.planned = Planned(parts, plan or Plan())
         self.asked = Asked()
-        self.requests = Requests(parts, self.coordinator, self.asked.about)
+        context = Context(
+            node,
+            config,
+            low_edges,
+            parts.key,
+            find=self._find_record,
+            held=parts.held.of,
+            is_quiet=parts.is_quiet,
+            described=parts.described,
+            oracle=oracle,
+            announce=announce,
+        )
+        self.repairs = Repairs(context, parts.me.incarnation, parts.events.was_announced)
+        self.coordinator = Coordinator(parts, self.repairs)
+        self.survivor = Survivor(parts, self.repairs)
+        self.roots = Roots(parts, self.repairs)
+        self.planned = Planned(parts, plan or Plan())
+        self.requests = Requests(parts, self.repairs, self.asked.about)
+        self.interest = Interest(parts, self.repairs, self.asked.about)
+        self.presence = Presence(parts)
         self.first_neighbours = [peer for peer in neighbours if peer != node]
         parts.is_joining = not self.first_neighbours
-        self.leaving_since: int | None = None  # The tick at which `leave` was called.
         self.unknown = 0  # Messages of types that OMen does not know.
-        self._unsubscribing: dict[int, int] = {}  # number of a repair -> topics that we leave when it is over
-        self._postponed = 0  # Topics that we leave once no coordinator counts on us for them.
-        self._postponements = 0  # Postponements since topics were last left.
-        self._join_asked: tuple[NodeId, int] = ("", 0)  # The successor that was sent the last `Join`, and the tick.
         self._shrunk_periods = 0  # Periods since which our record has named neighbors that we have lost.
         self._inbox: deque[msgspec.Struct] = deque()  # Messages of this node to itself.
         self._handlers = self._all_handlers()
@@ -143,9 +159,9 @@ class OMenNode:
         part, _, rest = tag.partition("/")
         if part == "detector":
             return self._settle(self.parts.detector.on_timer(tag))
-        if part == "mend":
-            mend = self.coordinator.mends.get(int(rest))
-            return self._settle(mend.on_timer() if mend is not None else [])
+        if part == REPAIR_TIMER:
+            repair = self.repairs.get(int(rest))
+            return self._settle(repair.on_timer() if repair is not None else [])
         if part == RECORD_TIMER:
             return self._settle(self.parts.own.on_timer())
         if part == "standby":
@@ -164,63 +180,19 @@ class OMenNode:
         return self.subscribe_all((topic,))
 
     def subscribe_all(self, topics: Iterable[Topic]) -> Effects:
-        """Take part in these topics, and look for one link on those that no neighbor has.  [A-OMN-23]
-
-        A topic that a neighbor has costs nothing. For all others we run one repair of kind "join", limited to them.
-        """
-        me, bits = self.me, self.me.table.own_bits(topics)
-        me.leaving &= ~bits
-        for number in self._unsubscribing:
-            self._unsubscribing[number] &= ~bits
-        new = bits & ~me.interest
-        if not new:
-            return []
-        self.parts.take_part(me.interest | new)
-        return self._settle([*self.links.interest_changed(tuple(self.ring.successors)), *self._find_link(new)])
-
-    def _find_link(self, topics: int) -> Effects:
-        """Start a repair that links us on those of these topics that no neighbor has."""
-        alone = topics & ~self.links.covered()
-        known = self.parts.known_subscribers(alone) if alone else []
-        if not known:  # The root rendezvous finds another subscriber, if there is one.
-            return []
-        mend = self.coordinator.new_mend("join", self.id, self.me.incarnation)
-        mend.topics, mend.backups = self.me.table.topics(alone), known
-        return mend.start()
+        """Take part in these topics, and look for one link on those that no neighbor has."""
+        return self._settle(self.interest.subscribe(topics))
 
     def unsubscribe(self, topic: Topic) -> Effects:
         return self.unsubscribe_all((topic,))
 
     def unsubscribe_all(self, topics: Iterable[Topic]) -> Effects:
-        """Begin to leave these topics. We relay them until one repair has linked the others.  [A-OMN-23]"""
-        me = self.me
-        bits = me.table.bits(tuple(topics)) & me.wanted
-        if not bits:
-            return []
-        me.leaving |= bits
-        return self._settle(self._leave_topics(bits))
-
-    def _leave_topics(self, bits: int) -> Effects:
-        """Start a repair in which we ourselves count as departed on these topics. `_mended` leaves them at its end."""
-        me = self.me
-        mend = self.coordinator.new_mend("unsubscribe", self.id, me.incarnation)
-        mend.topics = me.table.topics(bits)
-        mend.departed[self.id] = Departed(me.incarnation, frozenset(mend.topics), self.links.on(bits), True)
-        mend.backups = self.parts.known_subscribers(bits)
-        self._unsubscribing[mend.number] = bits
-        return mend.start()
+        """Begin to leave these topics. We relay them until one repair has linked the others."""
+        return self._settle(self.interest.unsubscribe(topics))
 
     def leave(self) -> Effects:
-        """Announce that we leave.  [A-OMN-26]
-
-        We close our links when a successor has repaired around us, or after `leave_periods_max`.
-        """
-        if self.leaving_since is not None:
-            return []
-        self.leaving_since = self.parts.ticks
-        self.me.is_leaving = True
-        self.me.leaving = self.me.interest
-        return self._settle(self._go() if self._is_alone else self._say_leaving())
+        """Announce that we leave. `Left` follows when we have left."""
+        return self._settle(self.presence.leave())
 
     def check(self) -> None:
         """Assert the invariants of all parts."""
@@ -268,8 +240,8 @@ class OMenNode:
 
     @property
     def is_finding_links(self) -> bool:
-        """Return whether a repair of ours looks for links on topics that we have taken up."""
-        return any(mend.kind == "join" and mend.node == self.id for mend in self.coordinator.mends.values())
+        """Return whether a join of ours looks for links on topics that we have taken up."""
+        return self.repairs.joins(self.id)
 
     def link_to_one_of(self, names: Sequence[NodeId]) -> Effects:
         """Open a link to one of these nodes, drawn at random."""
@@ -289,7 +261,7 @@ class OMenNode:
         """Handle the notes of parts, messages to ourselves and finished repairs, until none is left."""
         links, coordinator, detector = self.links, self.coordinator, self.parts.detector
         noted = links.lost or links.is_changed or links.left_alone or detector.found_out
-        if not (noted or self._inbox or coordinator.mends):
+        if not (noted or self._inbox or self.repairs.under_way):
             for effect in effects:  # Most inputs are gossip and change nothing.
                 if type(effect) is Send and effect.to == self.id:
                     break
@@ -313,35 +285,19 @@ class OMenNode:
                 effects = [effect for one in news for effect in coordinator.on_news(one)]
             elif self.links.left_alone:
                 topics, self.links.left_alone = self.links.left_alone & self.me.wanted, 0
-                effects = self._find_link(topics)
+                effects = self.interest.find_link(topics)
             elif self._inbox:
                 message = self._inbox.popleft()
                 effects = self._handlers[type(message)](self.id, message)
-            elif done := [mend for mend in coordinator.mends.values() if mend.state == "done"]:
-                effects = [effect for mend in done for effect in self._mended(mend)]
+            elif done := [repair for repair in self.repairs.under_way.values() if repair.state == DONE]:
+                effects = [effect for repair in done for effect in self._repair_done(repair)]
             else:
                 return out
 
-    def _mended(self, mend: Mend) -> Effects:
-        """End a repair. If it was for topics that we leave, leave them now, unless a coordinator may count on us.
-
-        We repair again if the repair gave up, or if a repair of another node has linked us on these topics meanwhile:
-        then our new neighbor there must be linked to the others as well.
-        """
-        effects = self.coordinator.mended(mend)
-        gone = self._unsubscribing.pop(mend.number, 0) & self.me.leaving
-        if gone and not self.me.is_leaving:
-            if mend.gave_up or self.links.on(gone).keys() - mend.departed[self.id].neighbours.keys():
-                return [*effects, *self._leave_topics(gone)]
-            if self.asked.about(gone) and self._postponements < POSTPONEMENTS_MAX:
-                self._postponements += 1
-                self._postponed |= gone
-                return effects
-            self._postponements = 0
-            self.me.leaving &= ~gone
-            self.parts.take_part(self.me.interest & ~gone)
-            effects += self.links.interest_changed(tuple(self.ring.successors))
-        return effects
+    def _repair_done(self, repair: Repair | Join) -> Effects:
+        """End a repair: end its event, and leave the topics that it was to leave."""
+        self.repairs.end(repair)
+        return [*self.coordinator.repair_done(repair), *self.interest.repair_done(repair)]
 
     # Once per period
 
@@ -359,24 +315,14 @@ class OMenNode:
             self.links.is_changed = self.links.is_changed or self._shrunk_periods > SHRINK_PERIODS
         effects += parts.own.push(successors)
         self.asked.forget_old(tick)
-        postponed = self._postponed & self.me.leaving
-        if postponed and not self.asked.about(postponed):
-            self._postponed = 0
-            effects += self._leave_topics(postponed)
+        effects += self.interest.tick()
         effects += self.coordinator.tick()
         effects += self.survivor.tick()
         tried = parts.suspects.due(tick)
         effects += [Send(node, m.Probe(parts.suspects.incarnation_of(node))) for node in tried]
-        joins = parts.is_joining and not self.planned.awaited
-        if joins and tick > 2 and ring.successor != self.id and self.leaving_since is None:
-            asked, since = self._join_asked
-            if asked != ring.successor or tick - since >= JOIN_PERIODS:
-                self._join_asked = (ring.successor, tick)
-                effects.append(Send(ring.successor, m.Join(self.me.incarnation, self.me.topics)))
+        effects += self.presence.ask_to_join(is_planned=bool(self.planned.awaited))
         effects += self.roots.tick()
-        if self.leaving_since is not None:
-            late = tick - self.leaving_since > self.config.leave_periods_max
-            effects += self._go() if late or self._is_alone else self._say_leaving()
+        effects += self.presence.tick()
         self._want_views(predecessors)
         new, over = self.views.registrations(tick)
         effects += [Send(node, m.Back(True)) for node in new] + [Send(node, m.Back(False)) for node in over]
@@ -392,43 +338,16 @@ class OMenNode:
         parts, bits = self.parts, self.me.table.bits
         wanted: dict[NodeId, Wanted] = {}
         events = list(parts.events.open())
-        joining = {event.node: life_of(event.incarnation) for event in events if event.kind == "join"}
+        joining = {event.node: run_of(event.incarnation) for event in events if event.kind == "join"}
         for node in (*predecessors, *[event.node for event in events]):
             held, joins = parts.held.held.get(node), node in joining
-            if joins and held is not None and life_of(held.record.incarnation) < joining[node]:
+            if joins and held is not None and run_of(held.record.incarnation) < joining[node]:
                 held = None  # It is the record of an earlier run.
             if held is not None:
                 wanted[node] = Wanted(node, bits(held.record.topics), held.neighbours, joins or not held.neighbours)
             elif (entry := self.ring.tman.table.entries.get(node)) is not None:
                 wanted[node] = Wanted(node, bits(entry[1].interest), [], True)
         self.views.want(list(wanted.values()))
-
-    # Leaving
-
-    @property
-    def _is_alone(self) -> bool:
-        """Return whether no node is left that could repair around us.
-
-        The last of several nodes that leave together must not wait for the others, which have left already.
-        """
-        return not self.links.up() or not self.ring.successors
-
-    def _say_leaving(self) -> Effects:
-        return [Send(peer, m.Leaving(self.parts.own.record)) for peer in self.ring.successors]
-
-    def _go(self, *, is_repaired: bool = False) -> Effects:
-        """Close all links and leave. `is_repaired`: a coordinator has repaired around us, so no topic needs us.
-
-        Deviation: in the paper a node that has left is noticed by its silence. Here it sends `Finished` to all nodes
-        that it knows on the ring, if it was repaired around. They remove it from the ring at once. Otherwise messages
-        to homes of topics would go to a node that has left. Another node that leaves would wait for their answers.
-        """
-        effects: Effects = []
-        for peer in list(self.links.links):
-            effects += self.links.close(peer)
-        over = m.Finished(self.id, self.me.incarnation, "leave")
-        told = self.ring.tman.peers if is_repaired else ()
-        return [*effects, *[Send(peer, over) for peer in told], Left()]
 
     # Messages
 
@@ -456,13 +375,13 @@ class OMenNode:
             m.ReportOk: self._on_report_ok,
             m.Finished: coordinator.on_finished,
             m.Join: self._on_join,
-            m.JoinDone: self._on_join_done,
+            m.JoinDone: lambda _, message: self.presence.on_join_done(message),
             m.Leaving: coordinator.on_leaving,
             m.Back: self._on_back,
             m.Ask: self._on_ask,
             m.Answer: self._on_answer,
-            m.LinkOpened: lambda sender, message: self._to_mend(message, lambda mend: mend.on_opened(sender, message)),
-            m.FoundRecord: lambda _, message: self._to_mend(message, lambda mend: mend.on_found(message)),
+            m.LinkOpened: self._on_link_opened,
+            m.FoundRecord: self._on_found_record,
             m.FindRecord: lambda _, message: [*find_record(parts, message), *coordinator.on_find(message)],
             m.RootReport: lambda _, message: roots.on_report(message),
             m.RootHeard: roots.on_heard,
@@ -494,18 +413,25 @@ class OMenNode:
 
     def _on_open_link(self, sender: NodeId, message: m.OpenLink) -> Effects:
         """Open the links that a coordinator has chosen."""
-        asker, peers = (sender, message.mend), [m.Life(message.peer, message.incarnation), *message.more]
+        asker, peers = (sender, message.mend), [m.NodeRun(message.peer, message.incarnation), *message.more]
         return [effect for peer in peers for effect in self.links.open(peer.node, asker, peer.incarnation)]
 
     def _on_answer(self, sender: NodeId, message: m.Answer) -> Effects:
         """Pass an answer to the repair that asked, or else to the request of an operator that asked."""
-        mend = self.coordinator.mends.get(message.mend)
-        return mend.on_answer(sender, message) if mend is not None else self.requests.on_answer(sender, message)
+        repair = self.repairs.get(message.mend)
+        return repair.on_answer(sender, message) if repair is not None else self.requests.on_answer(sender, message)
 
-    def _to_mend(self, message: Any, tell: Callable[[Mend], Effects]) -> Effects:
-        """Pass a message to the repair whose number it carries. Ignore it if that repair is over."""
-        mend = self.coordinator.mends.get(message.mend)
-        return tell(mend) if mend is not None else []
+    def _on_link_opened(self, sender: NodeId, message: m.LinkOpened) -> Effects:
+        repair = self.repairs.get(message.mend)
+        return repair.on_opened(sender, message) if repair is not None else []
+
+    def _on_found_record(self, sender: NodeId, message: m.FoundRecord) -> Effects:
+        repair = self.repairs.get(message.mend)
+        return repair.on_found(message) if isinstance(repair, Repair) else []
+
+    def _find_record(self, question: m.FindRecord, departed: Collection[NodeId], tries: int) -> Effects:
+        """Send a question for a record toward the first living successor of its node."""
+        return self.parts.route(identifier(question.node), question, departed, tries)
 
     def _on_tman(self, sender: NodeId, message: TManRequest | TManReply) -> Effects:
         if message.layer == "ring":
@@ -521,18 +447,12 @@ class OMenNode:
             is_alive = message.state == "alive"
             effects = self.coordinator.on_alive(message.node, message.incarnation) if is_alive else []
             return [*effects, *self.survivor.on_report_ok(message)]
-        is_over = self.leaving_since is not None and message.state == "done"
-        return self._go(is_repaired=True) if is_over else []
+        return self.presence.on_repaired() if message.state == "done" else []
 
     def _on_join(self, sender: NodeId, message: m.Join) -> Effects:
         """Learn of a joiner on the ring, and begin its join if we are its coordinator."""
         self.ring.tman.learn([Descriptor(sender, 0, message.incarnation, message.topics)])
         return self.coordinator.on_join(sender, message)
-
-    def _on_join_done(self, sender: NodeId, message: m.JoinDone) -> Effects:
-        if life_of(message.incarnation) == life_of(self.me.incarnation):
-            self.parts.is_joining = False
-        return []
 
     def _on_back(self, sender: NodeId, message: m.Back) -> Effects:
         """Note whether `sender` counts on us as a backup."""

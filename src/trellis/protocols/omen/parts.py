@@ -33,6 +33,7 @@ from trellis.protocols.omen.me import Me
 from trellis.protocols.omen.membership.events import Events
 from trellis.protocols.omen.membership.suspects import Suspects
 from trellis.protocols.omen.membership.watch import Watch
+from trellis.protocols.omen.moments import Announce
 from trellis.protocols.omen.views import Views
 from trellis.protocols.ring import Ring, clockwise, identifier
 from trellis.protocols.tman import TManConfig
@@ -55,6 +56,7 @@ class Parts:
         incarnation: int,
         seed: int | str,
         everybody: Callable[[], list[Descriptor]] | None,
+        announce: Announce,
     ) -> None:
         self.config, self.random, self.seed = config, random, seed
         self.me = me = Me(node, topics, table if table is not None else TopicTable(), incarnation)
@@ -71,7 +73,7 @@ class Parts:
             length=config.resilience,
             config=TManConfig(period_ms=period_ms),
         )
-        self.views = Views(me, config, self.sampling.told, self._partners, chance[2], seed, everybody)
+        self.views = Views(me, config, self.sampling.told, self._partners, chance[2], seed, everybody, announce)
         watch = DetectorConfig(period_ms=period_ms, silence_max=config.silence_max)
         self.detector = HeartbeatDetector(incarnation, chance[3], watch)
         self.watch = Watch(self.ring, self.detector, unheard=config.watch_unheard)

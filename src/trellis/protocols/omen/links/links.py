@@ -29,7 +29,7 @@ import msgspec
 
 from trellis.protocols.effects import Effects, LinkDown, LinkUp, NodeId, Send
 from trellis.protocols.omen.links.hints import Hints
-from trellis.protocols.omen.me import Me, life_of
+from trellis.protocols.omen.me import Me, run_of
 from trellis.protocols.omen.messages import (
     LINKS_MAX,
     Connect,
@@ -169,7 +169,7 @@ class Links:
         if self.me.is_leaving:
             return [Send(sender, Stranger(message.incarnation))]
         link = self.links.get(sender)
-        if link is not None and link.incarnation and life_of(link.incarnation) < life_of(message.incarnation):
+        if link is not None and link.incarnation and run_of(link.incarnation) < run_of(message.incarnation):
             effects = self._drop(link, "restarted")
             link = None
         else:
@@ -179,13 +179,13 @@ class Links:
                 return [*effects, Send(sender, Stranger(message.incarnation))]
             link = self.links[sender] = Link(sender, OPENING)
             self.suspicion.watch(sender)
-        if life_of(message.incarnation) < life_of(link.incarnation):
+        if run_of(message.incarnation) < run_of(link.incarnation):
             return effects
         self._take(link, message)
         link.acknowledged = link.heard = 0  # The peer begins again, so both ends tell each other everything again.
         if link.state == ASKED or not link.needs:
             self._accept(link)
-        is_named = message.named > 0 and life_of(message.named) == life_of(self.me.incarnation)
+        is_named = message.named > 0 and run_of(message.named) == run_of(self.me.incarnation)
         link.peer_ready = link.peer_ready or is_named
         if is_named and not link.ready and not link.owes_ok:  # A repeated Connect is answered at once.
             link.owes_ok = True
@@ -198,7 +198,7 @@ class Links:
         link = self.links.get(sender)
         if link is None:
             return [Send(sender, Stranger(message.incarnation))]
-        if life_of(message.incarnation) < life_of(link.incarnation):
+        if run_of(message.incarnation) < run_of(link.incarnation):
             return []
         effects: Effects = []
         if link.state == ASKED:
@@ -206,14 +206,14 @@ class Links:
             self._accept(link)
             if link.ready and not message.ready:  # The peer may not know that we are ready.
                 effects.append(Send(sender, LinkReady(self.me.incarnation)))
-        if message.ready and life_of(message.incarnation) == life_of(link.incarnation):
+        if message.ready and run_of(message.incarnation) == run_of(link.incarnation):
             link.peer_ready = True
         return [*effects, *self._come_up(link)]
 
     def on_ready(self, sender: NodeId, incarnation: int) -> Effects:
         """Note that the peer is ready."""
         link = self.links.get(sender)
-        if link is None or life_of(link.incarnation) != life_of(incarnation):
+        if link is None or run_of(link.incarnation) != run_of(incarnation):
             return []
         link.peer_ready = True
         return self._come_up(link)
@@ -264,9 +264,9 @@ class Links:
         if link is None:
             return [Send(sender, Stranger(beat.incarnation))]
         if beat.incarnation != link.incarnation:
-            if life_of(beat.incarnation) < life_of(link.incarnation):
+            if run_of(beat.incarnation) < run_of(link.incarnation):
                 return []
-            if link.incarnation and life_of(beat.incarnation) > life_of(link.incarnation):
+            if link.incarnation and run_of(beat.incarnation) > run_of(link.incarnation):
                 return [*self._drop(link, "restarted"), Send(sender, Stranger(beat.incarnation))]
         self.suspicion.heard(sender)
         effects: Effects = []
@@ -297,7 +297,7 @@ class Links:
     def on_stranger(self, sender: NodeId, message: Stranger) -> Effects:
         """Drop a link that the peer does not have."""
         link = self.links.get(sender)
-        if link is None or life_of(message.incarnation) != life_of(self.me.incarnation):
+        if link is None or run_of(message.incarnation) != run_of(self.me.incarnation):
             return []
         if link.state == ASKED and link.tries < 2:  # It is about an earlier link. Our Connect is still under way.
             return []
@@ -315,7 +315,7 @@ class Links:
         We refuse a request by silence if our topics have changed since our answer: only this link may cover a new one.
         """
         link = self.links.get(sender)
-        if link is None or life_of(message.incarnation) < life_of(link.incarnation):
+        if link is None or run_of(message.incarnation) < run_of(link.incarnation):
             return []
         if not message.version:
             return self._drop(link, "closed")
@@ -365,7 +365,7 @@ class Links:
     def _accept(self, link: Link) -> None:
         """Go on with a link because the peer has answered. Renew our record unless it names this run of the peer."""
         link.state = OPENING
-        if not (link.needs and life_of(link.expected) == life_of(link.incarnation)):
+        if not (link.needs and run_of(link.expected) == run_of(link.incarnation)):
             self._renew(link)
 
     def _take(self, link: Link, message: Connect | ConnectOk) -> None:

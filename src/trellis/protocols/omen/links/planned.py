@@ -19,7 +19,7 @@ import msgspec
 
 from trellis.protocols.effects import Effects, NodeId
 from trellis.protocols.omen.links.links import UP
-from trellis.protocols.omen.me import life_of
+from trellis.protocols.omen.me import run_of
 from trellis.protocols.omen.parts import Parts
 
 
@@ -70,5 +70,5 @@ class Planned:
         A few seeds that were started first do not make it late.
         """
         known = {**self.parts.sampling.table.entries, **self.parts.ring.tman.table.entries}.values()
-        old = sum(life_of(one.incarnation) < self.plan.oldest for _, one in known)
+        old = sum(run_of(one.incarnation) < self.plan.oldest for _, one in known)
         return 2 * old > len(known)

@@ -22,11 +22,11 @@ from dataclasses import dataclass, field
 from trellis.protocols.effects import Effects, NodeId, Send, SetTimer
 from trellis.protocols.omen.config import OMenConfig
 from trellis.protocols.omen.links.links import ASKED, Links
-from trellis.protocols.omen.me import Me, life_of
-from trellis.protocols.omen.messages import Life, Record, RecordOk
+from trellis.protocols.omen.me import Me, run_of
+from trellis.protocols.omen.messages import NodeRun, Record, RecordOk
 
 RECORD_TIMER = "record"
-LIVES_MAX = 4  # Most earlier runs of one node whose records are kept. Repairs of still earlier ones are long over.
+RUNS_MAX = 4  # Most earlier runs of one node whose records are kept. Repairs of still earlier ones are long over.
 
 
 class OwnRecord:
@@ -36,16 +36,16 @@ class OwnRecord:
         self,
         me: Me,
         links: Links,
-        life_heard: Callable[[NodeId], int],
+        run_heard: Callable[[NodeId], int],
         config: OMenConfig,
         is_quiet: Callable[[NodeId], bool],
     ) -> None:
         """Create an empty record.
 
-        `life_heard`   returns the run in which a successor was last heard; 0 if it was not heard yet
+        `run_heard`   returns the run in which a successor was last heard; 0 if it was not heard yet
         `is_quiet`     returns whether a node has missed periods and may hang
         """
-        self.me, self.links, self.life_heard, self.config, self.is_quiet = me, links, life_heard, config, is_quiet
+        self.me, self.links, self.run_heard, self.config, self.is_quiet = me, links, run_heard, config, is_quiet
         self._tries: dict[NodeId, int] = {}  # successor -> time-outs since its last acknowledgement
         self._is_waiting = False  # The timer is set.
         self._unanswered: set[NodeId] = set()  # Successors that were sent a record and have not acknowledged it.
@@ -55,7 +55,7 @@ class OwnRecord:
     def renew(self, successors: list[NodeId]) -> Effects:
         """Make a new version of the record if anything has changed, and send it to the successors."""
         neighbours = tuple(
-            Life(link.peer, link.incarnation or link.expected)
+            NodeRun(link.peer, link.incarnation or link.expected)
             for link in self.links.links.values()
             if link.state != ASKED or link.expected
         )
@@ -102,7 +102,7 @@ class OwnRecord:
 
     def on_ok(self, sender: NodeId, ok: RecordOk) -> Effects:
         """Note which version a holder has acknowledged. Send it the present one if that is newer."""
-        if sender in self._known and life_of(ok.incarnation) == life_of(self.me.incarnation):
+        if sender in self._known and run_of(ok.incarnation) == run_of(self.me.incarnation):
             self._known[sender] = max(self._known[sender], (ok.life, ok.version))
             self._tries.pop(sender, None)
             self._unanswered.discard(sender)
@@ -113,8 +113,8 @@ class OwnRecord:
 
     def _version(self, holder: NodeId) -> int:
         """Return the version that `holder` has acknowledged, or 0 if it has restarted since."""
-        life, version = self._known[holder]
-        return version if life >= self.life_heard(holder) else 0
+        run, version = self._known[holder]
+        return version if run >= self.run_heard(holder) else 0
 
     def _ready(self) -> Effects:
         """Tell the links which version all holders have, except those that we do not wait for."""
@@ -148,9 +148,9 @@ class Held:
 class HeldRecords:
     """The records of other nodes that we hold."""
 
-    def __init__(self, life: int, keep_periods: int, entries_max: int = 1024) -> None:
-        """Create an empty store. `life` is the number of our own run, which acknowledgements carry."""
-        self.life, self.keep_periods, self.entries_max = life, keep_periods, entries_max
+    def __init__(self, run: int, keep_periods: int, entries_max: int = 1024) -> None:
+        """Create an empty store. `run` is the number of our own run, which acknowledgements carry."""
+        self.run, self.keep_periods, self.entries_max = run, keep_periods, entries_max
         self.held: dict[NodeId, Held] = {}  # The record of each node's latest run.
         self.old: dict[tuple[NodeId, int], Held] = {}  # Records of earlier runs, by node and run.
 
@@ -158,7 +158,7 @@ class HeldRecords:
         """Keep a record unless we have a newer one, and acknowledge it in any case."""
         known = self.held.get(sender)
         if known is not None:
-            if life_of(known.record.incarnation) < life_of(record.incarnation):
+            if run_of(known.record.incarnation) < run_of(record.incarnation):
                 known.gone_since = tick
                 self._keep_old(sender, known)
             elif (known.record.incarnation, known.record.version) > (record.incarnation, record.version):
@@ -169,35 +169,35 @@ class HeldRecords:
         return [self._ok(sender, record)]
 
     def _ok(self, owner: NodeId, record: Record) -> Send:
-        return Send(owner, RecordOk(record.version, record.incarnation, self.life))
+        return Send(owner, RecordOk(record.version, record.incarnation, self.run))
 
     def _keep_old(self, node: NodeId, held: Held) -> None:
         """Keep the record of a run that has ended by a restart."""
-        self.old[node, life_of(held.record.incarnation)] = held
-        lives = [key for key in self.old if key[0] == node]  # In the order in which they ended.
-        for key in lives[:-LIVES_MAX]:
+        self.old[node, run_of(held.record.incarnation)] = held
+        runs = [key for key in self.old if key[0] == node]  # In the order in which they ended.
+        for key in runs[:-RUNS_MAX]:
             del self.old[key]
         if len(self.old) > self.entries_max:
             del self.old[next(iter(self.old))]
 
-    def of(self, node: NodeId, life: int) -> Record | None:
+    def of(self, node: NodeId, run: int) -> Record | None:
         """Return the record of this run of a node; 0 means its latest run that we know. None: we do not have it."""
         found = self.held.get(node)
-        if found is None or (life and life_of(found.record.incarnation) != life):
-            found = self.old.get((node, life))
+        if found is None or (run and run_of(found.record.incarnation) != run):
+            found = self.old.get((node, run))
         return found.record if found is not None else None
 
-    def before(self, node: NodeId, life: int) -> int | None:
+    def before(self, node: NodeId, run: int) -> int | None:
         """Return the latest incarnation before this run in which we have a record of the node. None: there is none."""
         known = [held.record.incarnation for (name, _), held in self.old.items() if name == node]
         if node in self.held:
             known.append(self.held[node].record.incarnation)
-        return max((incarnation for incarnation in known if life_of(incarnation) < life), default=None)
+        return max((incarnation for incarnation in known if run_of(incarnation) < run), default=None)
 
-    def done(self, node: NodeId, life: int, tick: int) -> None:
+    def done(self, node: NodeId, run: int, tick: int) -> None:
         """Note that a departure is repaired. Its record is kept for a while, for nodes that crashed about then too."""
         found = self.held.get(node)
-        if found is not None and life_of(found.record.incarnation) == life and found.gone_since is None:
+        if found is not None and run_of(found.record.incarnation) == run and found.gone_since is None:
             found.gone_since = tick
 
     def forget_old(self, tick: int, near: set[NodeId]) -> None:

@@ -34,10 +34,10 @@ from typing import Literal
 from trellis.protocols.effects import Effects, NodeId, Send, SetTimer, Topic
 from trellis.protocols.omen.knowledge import Answers, Told, masks
 from trellis.protocols.omen.links.links import UP, Link
-from trellis.protocols.omen.membership.coordinator import Coordinator
 from trellis.protocols.omen.messages import Answer, Ask, Disconnect
 from trellis.protocols.omen.parts import Parts
 from trellis.protocols.omen.repair.answers import answer
+from trellis.protocols.omen.repair.repairs import Repairs
 from trellis.protocols.topics import places
 
 REQUEST_TIMER = "request"
@@ -79,9 +79,9 @@ class _Drop:
 class Requests:
     """The requests of operators, and their outcomes."""
 
-    def __init__(self, parts: Parts, coordinator: Coordinator, was_asked: Callable[[int], bool]) -> None:
+    def __init__(self, parts: Parts, repairs: Repairs, was_asked: Callable[[int], bool]) -> None:
         """Create it without requests. `was_asked` returns whether a coordinator may count on us for these topics."""
-        self.parts, self.coordinator, self.was_asked = parts, coordinator, was_asked
+        self.parts, self.repairs, self.was_asked = parts, repairs, was_asked
         self.latest: list[Request] = []  # All requests under way, and the latest that are over.
         self.counts: Counter[tuple[Kind, State]] = Counter()  # Requests that are over.
         self.busy = 0  # Requests that are under way.
@@ -116,7 +116,7 @@ class Requests:
             self._refuse(request, why)
             return []
         topics = self.parts.me.table.topics(shared)
-        drop = _Drop(request, self.coordinator.next_number(), topics, self.parts.ticks)
+        drop = _Drop(request, self.repairs.next_number(), topics, self.parts.ticks)
         self._drops[drop.number] = drop
         link.is_closing = True
         own = answer(self.parts, self._question(drop))
@@ -130,7 +130,7 @@ class Requests:
             return "the link is being opened, or dropped already"
         if self.parts.me.is_leaving or self.parts.is_joining:
             return "this node joins or leaves"
-        if self.coordinator.mends:
+        if self.repairs.under_way:
             return "a repair runs at this node"
         if self.was_asked(shared):
             return "a repair elsewhere may count on this link"

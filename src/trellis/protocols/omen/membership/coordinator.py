@@ -1,4 +1,4 @@
-"""The coordinator: decides which churn events this node handles, and runs their repairs.  [OM Alg. 5-6]
+"""The coordinator: decides which churn events this node handles, and starts their repairs.  [OM Alg. 5-6]
 
 The closest living ring successor of a node coordinates the repair after its departure, and its join. The next
 successors keep the same event on standby, and take over if the coordinator does not finish it. `events.py` has the
@@ -20,35 +20,33 @@ coordinator repairs: the first that finds another member of the group. If two fi
 id repairs (`on_find`). The others stand by until it has finished, or until a time-out.
 
 `OMenNode` passes messages, timers and the news of the detector to the methods below, and calls `tick` once per period.
-`Survivor`, `Roots` and `OMenNode` start repairs of other kinds by `new_mend`.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection
-
 import msgspec
 
 from trellis.protocols.detector import Again, Down
-from trellis.protocols.effects import CancelTimer, Effects, NodeId, Send, SetTimer, Topic
-from trellis.protocols.omen.me import life_of
-from trellis.protocols.omen.membership.events import DONE, DOUBT, EXE, MENDING, STANDBY, Event
+from trellis.protocols.effects import CancelTimer, Effects, NodeId, Send, SetTimer
+from trellis.protocols.omen import messages
+from trellis.protocols.omen.me import run_of
+from trellis.protocols.omen.membership.endings import departure_over, join_over
+from trellis.protocols.omen.membership.events import DONE, DOUBT, EXE, REPAIRING, STANDBY, Event
 from trellis.protocols.omen.messages import (
     LINKS_MAX,
     Churn,
     FindRecord,
     Finished,
-    Join,
-    JoinDone,
     Leaving,
     Probe,
     Report,
     ReportOk,
 )
 from trellis.protocols.omen.parts import Parts
-from trellis.protocols.omen.repair.repair import Departed, Mend, Oracle
-from trellis.protocols.omen.shadow import LowEdges
+from trellis.protocols.omen.repair.join import Join
+from trellis.protocols.omen.repair.procedure import LINKS, REPAIR_TIMER
+from trellis.protocols.omen.repair.repair import Departed, Repair
+from trellis.protocols.omen.repair.repairs import Repairs
 from trellis.protocols.ring import clockwise, identifier
 from trellis.reached import reached
 
@@ -56,18 +54,10 @@ TRIES_MAX = 2  # Further repairs of a departure after one gave up because nodes 
 
 
 class Coordinator:
-    """Handles churn events, and runs all repairs of this node."""
+    """Handles churn events."""
 
-    def __init__(self, parts: Parts, low_edges: LowEdges, oracle: Oracle | None) -> None:
-        self.parts, self.low_edges, self.oracle = parts, low_edges, oracle
-        self.mends: dict[int, Mend] = {}  # Repairs that are under way, by number.
-        self.repairs = 0  # Repairs that are over.
-        self.closures = 0  # Repairs that covered more than one departed node.
-        # Number, cause, node and topics of the latest repairs that are over. The live node takes them out for metrics.
-        self.ended: deque[tuple[int, str, NodeId, tuple[Topic, ...]]] = deque(maxlen=64)
-        # Number of the last repair. An answer names the repair that asked for it, and no incarnation. So incarnations
-        # start from different numbers: an answer to a question of an earlier one finds no repair.
-        self._numbers = parts.me.incarnation
+    def __init__(self, parts: Parts, repairs: Repairs) -> None:
+        self.parts, self.repairs = parts, repairs
 
     # Inputs
 
@@ -98,7 +88,7 @@ class Coordinator:
         """Handle a survivor's report, or pass it on toward the coordinator of the departed node."""
         parts, node = self.parts, message.node
         if node == parts.me.id:
-            is_us = life_of(message.incarnation) == life_of(parts.me.incarnation)
+            is_us = run_of(message.incarnation) == run_of(parts.me.incarnation)
             return [Send(message.reporter, ReportOk(node, message.incarnation, "alive" if is_us else "open"))]
         if self._loss(node, message.incarnation) is None and not parts.ring.is_coordinator(node):
             if message.hops >= parts.config.hops_max:
@@ -131,7 +121,7 @@ class Coordinator:
             parts.events.add("join", message.node, message.incarnation, parts.ticks, STANDBY)
         return []
 
-    def on_join(self, sender: NodeId, message: Join) -> Effects:
+    def on_join(self, sender: NodeId, message: messages.Join) -> Effects:
         """Begin the join of `sender` if we are its coordinator.
 
         A joiner asks the node that it takes for its successor. At first that may be any node. If two nodes linked a
@@ -165,16 +155,16 @@ class Coordinator:
         parts, node, incarnation = self.parts, message.node, message.incarnation
         if message.kind == "join":
             joined = parts.events.get("join", node, incarnation)
-            if joined is not None and joined.state != MENDING:
+            if joined is not None and joined.state != REPAIRING:
                 parts.events.drop(joined)
             return []
         event = self._loss(node, incarnation)
         if event is None:
             event = parts.events.add("leave", node, incarnation, parts.ticks, DONE)
         was_yielded = event.state == STANDBY and event.is_yielded
-        if event.state != MENDING:
+        if event.state != REPAIRING:
             parts.events.finish(event, parts.ticks)
-        parts.held.done(node, life_of(incarnation), parts.ticks)
+        parts.held.done(node, run_of(incarnation), parts.ticks)
         effects = self.dead(node, incarnation) if sender == node else []
         return [*effects, *[Send(peer, message) for peer in parts.ring.successors if was_yielded and peer != node]]
 
@@ -186,16 +176,20 @@ class Coordinator:
         """
         parts, node = self.parts, question.node
         event = parts.events.get("leave", node, question.incarnation)
-        if event is None or event.state not in (EXE, MENDING) or question.asker == parts.me.id:
+        if event is None or event.state not in (EXE, REPAIRING) or question.asker == parts.me.id:
             return []
-        mend = self.mends.get(event.mend) if event.mend is not None else None
-        if mend is not None and (mend.state == "links" or (len(mend.departed) > 1 and parts.me.id < question.asker)):
+        repair = self._repair_of(event)
+        if repair is None:
+            return self._yield(event)
+        if repair.state == LINKS or (len(repair.departed) > 1 and parts.me.id < question.asker):
             return []
-        effects: Effects = []
-        if mend is not None:
-            effects.append(CancelTimer(f"mend/{mend.number}"))
-            del self.mends[mend.number]
-        return [*effects, *self._yield(event)]
+        self.repairs.drop(repair)
+        return [CancelTimer(f"{REPAIR_TIMER}/{repair.number}"), *self._yield(event)]
+
+    def _repair_of(self, event: Event) -> Repair | None:
+        """Return the repair of a departure, if it is under way."""
+        repair = self.repairs.get(event.repair) if event.repair is not None else None
+        return repair if isinstance(repair, Repair) else None
 
     def _yield(self, event: Event) -> Effects:
         """Stand by until the repair of the group is over, and take over if that takes too long.
@@ -203,7 +197,7 @@ class Coordinator:
         Deviation: [OM 3.3] handles concurrent events independently, which can leave a topic split (docs/omen.md).
         """
         event.move(STANDBY, self.parts.ticks)
-        event.mend, event.is_yielded, event.is_handled = None, True, False
+        event.repair, event.is_yielded, event.is_handled = None, True, False
         config = self.parts.config
         if not config.helper_tries:
             return []
@@ -232,7 +226,7 @@ class Coordinator:
         for event in self.parts.events.open():
             if event.kind != "leave" or event.node != node or event.state not in (DOUBT, STANDBY):
                 continue
-            if life_of(incarnation) > life_of(event.incarnation):
+            if run_of(incarnation) > run_of(event.incarnation):
                 if event.state == DOUBT:
                     effects += self._confirmed(event)
             elif not event.is_announced:
@@ -268,9 +262,8 @@ class Coordinator:
             *parts.sampling.on_peer_down(node),
             *parts.views.on_peer_down(node),
             *parts.links.on_peer_down(node),
+            *self.repairs.on_dead(node),
         ]
-        for mend in list(self.mends.values()):
-            effects += mend.on_dead(node)
         return effects
 
     # Handling events
@@ -305,96 +298,6 @@ class Coordinator:
                 effects += self._confirmed(event)
         if any(event.state == DOUBT for event in doubted):
             effects += [Send(node, Probe(0)), SetTimer(f"doubt/{node}", config.ask_ms)]
-        return effects
-
-    def next_number(self) -> int:
-        """Return the number of a new repair, or of a new request that asks questions. Answers carry the number."""
-        self._numbers += 1
-        return self._numbers
-
-    def new_mend(self, kind: str, node: NodeId, incarnation: int) -> Mend:
-        """Create a repair. The caller sets its topics and nodes, and calls its `start`."""
-        parts, number = self.parts, self.next_number()
-        mend = self.mends[number] = Mend(
-            number,
-            kind,
-            node,
-            incarnation,
-            parts.config,
-            find=self._find_record,
-            held=parts.held.of,
-            low_edges=self.low_edges,
-            key=parts.key,
-            me=parts.me.id,
-            oracle=self.oracle,
-            is_quiet=parts.is_quiet,
-            described=parts.described,
-        )
-        return mend
-
-    def cause_of(self, mend: Mend) -> str:
-        """Return the cause of a repair in an operator's words.
-
-        It is one of crash, leave, join, subscribe, unsubscribe and relink.
-        """
-        if mend.kind == "leave":
-            event = self.parts.events.get("leave", mend.node, mend.incarnation)
-            return "leave" if event is not None and event.is_announced else "crash"
-        return "subscribe" if mend.kind == "join" and mend.node == self.parts.me.id else mend.kind
-
-    def mended(self, mend: Mend) -> Effects:
-        """End a repair that is done. If it belongs to an event, tell all nodes that wait for the end of the event.
-
-        A departure whose repair gave up is repaired again, up to `TRIES_MAX` times. A joiner whose repair gave up asks
-        again itself.
-        """
-        parts = self.parts
-        self.ended.append((mend.number, self.cause_of(mend), mend.node, mend.topics))
-        del self.mends[mend.number]
-        self.repairs += 1
-        self.closures += len(mend.departed) > 1
-        event = parts.events.get(mend.kind, mend.node, mend.incarnation)
-        if event is None:
-            return []
-        if event.kind == "join":
-            parts.events.drop(event)
-            if mend.gave_up:
-                return []
-            over = Finished(mend.node, mend.incarnation, "join")
-            return [
-                Send(mend.node, JoinDone(mend.incarnation)),
-                *[Send(peer, over) for peer in parts.ring.successors if peer != mend.node],
-            ]
-        if mend.gave_up and event.tries < TRIES_MAX:
-            event.tries += 1
-            event.move(EXE, parts.ticks)
-            return []
-        event.counted = frozenset(mend.answers.told)
-        parts.events.finish(event, parts.ticks)
-        parts.held.done(event.node, life_of(event.incarnation), parts.ticks)
-        finished = Finished(event.node, event.incarnation, "leave")
-        done = ReportOk(event.node, event.incarnation, "done")
-        # Deviation: [OM Alg. 6, notifySuccRange] names the L successors of the churned node. Ours are those of its
-        # coordinator: the same nodes, and one more behind them.
-        effects: Effects = [Send(peer, finished) for peer in parts.ring.successors]
-        effects += self._group_finished(mend)
-        survivors = dict.fromkeys(event.reporters)
-        if not event.is_announced:  # A node that leaves closes its links itself, so its neighbors wait for nothing.
-            survivors |= dict.fromkeys(mend.departed[event.node].neighbours)
-        effects += [Send(survivor, done) for survivor in survivors if survivor in event.counted]
-        if event.is_announced:
-            effects.append(Send(event.node, done))
-        return effects
-
-    def _group_finished(self, mend: Mend) -> Effects:
-        """Tell the coordinators and the survivors of the other members of a group that the repair covers them too."""
-        effects: Effects = []
-        for name, one in mend.departed.items():
-            if name == mend.node or not one.neighbours or mend.gave_up:
-                continue
-            finished, done = Finished(name, one.incarnation, "leave"), ReportOk(name, one.incarnation, "done")
-            effects += self.parts.route(identifier(name), finished, mend.departed)
-            effects += [Send(survivor, done) for survivor in one.neighbours if survivor in mend.answers.told]
         return effects
 
     def _stand_by(self, event: Event) -> Effects:
@@ -477,7 +380,7 @@ class Coordinator:
         if event.kind == "join" and not event.is_late and not parts.ring.is_coordinator(event.node):
             event.move(STANDBY, parts.ticks)  # A node has joined between the joiner and us.
             return []
-        if any(mend.kind == "leave" and event.node in mend.departed for mend in self.mends.values()):
+        if self.repairs.covers(event.node):
             # A repair of ours covers a departure already. A node that has restarted is linked after that repair.
             return self._yield(event) if event.kind == "leave" else []
         # Deviation: [OM Alg. 5, processExeQ, l. 3, 8] puts an event on standby whose node is no longer in the range of
@@ -488,19 +391,41 @@ class Coordinator:
         patience = parts.config.ready_wait if event.kind == "join" else parts.config.repair_wait
         if not is_ready and parts.ticks - event.since < patience:
             return []
-        event.move(MENDING, parts.ticks)
-        mend = self.new_mend(event.kind, event.node, event.incarnation)
-        event.mend = mend.number
-        if view is not None:
-            mend.backups = [node for node in view.backups if node not in parts.suspects.incarnations]
+        event.move(REPAIRING, parts.ticks)
+        backups = [node for node in view.backups if node not in parts.suspects.incarnations] if view is not None else []
         if event.kind == "join":
             interest = view.interest if view is not None else 0
-            mend.topics = parts.me.table.topics(interest)
-            mend.backups = mend.backups or parts.known_subscribers(interest, but=event.node)
-        else:
-            mend.survivors = dict(event.reporters)
-            mend.departed[event.node] = Departed(event.incarnation, frozenset(), {}, False)
-        return mend.start()
+            backups = backups or parts.known_subscribers(interest, but=event.node)
+            join = self.repairs.join(event.node, event.incarnation, parts.me.table.topics(interest), backups)
+            event.repair = join.number
+            return join.start()
+        repair = self.repairs.repair("leave", event.node, event.incarnation)
+        event.repair = repair.number
+        repair.backups, repair.survivors = backups, dict(event.reporters)
+        repair.departed[event.node] = Departed(event.incarnation, frozenset(), {}, False)
+        return repair.start()
+
+    def repair_done(self, repair: Repair | Join) -> Effects:
+        """End the event of a repair that is done, if it has one, and tell all nodes that wait for the end of the event.
+
+        A departure whose repair gave up is repaired again, up to `TRIES_MAX` times. A joiner whose join gave up asks
+        again itself.
+        """
+        parts = self.parts
+        event = parts.events.get(repair.kind, repair.node, repair.incarnation)
+        if event is None:
+            return []
+        if isinstance(repair, Join):
+            parts.events.drop(event)
+            return join_over(repair, parts.ring.successors)
+        if repair.gave_up and event.tries < TRIES_MAX:
+            event.tries += 1
+            event.move(EXE, parts.ticks)
+            return []
+        event.counted = frozenset(repair.questions.answers.told)
+        parts.events.finish(event, parts.ticks)
+        parts.held.done(event.node, run_of(event.incarnation), parts.ticks)
+        return departure_over(event, repair, parts.ring.successors, parts.route)
 
     def _loss(self, node: NodeId, incarnation: int) -> Event | None:
         """Return the event of this departure, or None if it is a new one.
@@ -528,13 +453,10 @@ class Coordinator:
             event.move(STANDBY, self.parts.ticks)
         is_known = reporter in event.reporters
         event.reporters[reporter] = report.topics
-        if event.state == MENDING and event.mend is not None and event.mend in self.mends:
-            return self.mends[event.mend].reopen(reporter, report.topics)
+        repair = self._repair_of(event) if event.state == REPAIRING else None
+        if repair is not None:
+            return repair.reopen(reporter, report.topics)
         if event.state == DONE:
             return [Send(reporter, ReportOk(event.node, event.incarnation, "done"))]
         # A first report is answered by the question of the repair.
         return [Send(reporter, ReportOk(event.node, event.incarnation, "open"))] if is_known else []
-
-    def _find_record(self, question: FindRecord, departed: Collection[NodeId], tries: int) -> Effects:
-        """Send a question for a record toward the first living successor of its node."""
-        return self.parts.route(identifier(question.node), question, departed, tries)

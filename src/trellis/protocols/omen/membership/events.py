@@ -5,7 +5,7 @@ An event is about one run of a node, so a departure that is reported twice is on
     `standby`   another node is to handle the event; we take over if it does not
     `doubt`     we are to handle it, and probe the node to find out whether it has departed
     `exe`       we are to handle it, and the departure or join is certain; it waits for its view (`views.py`)
-    `mending`   our repair is under way
+    `repairing` our repair is under way
     `done`      the departure is repaired; kept for `keep_periods`, so that late reports find it. Joins are dropped then
 
 An event moves from standby to doubt or exe when we take it over. It moves from doubt to exe when the node does not
@@ -22,9 +22,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from trellis.protocols.effects import NodeId, Topic
-from trellis.protocols.omen.me import life_of
+from trellis.protocols.omen.me import run_of
 
-DOUBT, EXE, STANDBY, MENDING, DONE = "doubt", "exe", "standby", "mending", "done"
+DOUBT, EXE, STANDBY, REPAIRING, DONE = "doubt", "exe", "standby", "repairing", "done"
 # Most events that are kept. A node hears only of churn in its own range of the ring, which has about 2L nodes. Each of
 # them would have to restart hundreds of times within `keep_periods` to reach this limit. So a peer that causes more
 # events invents names.
@@ -42,7 +42,7 @@ class Event:
     state: str = DOUBT
     reporters: dict[NodeId, tuple[Topic, ...]] = field(default_factory=dict)  # survivor -> topics of its lost link
     pings: int = 0  # Probes sent since it is in doubt.
-    mend: int | None = None  # Number of its repair while that is under way.
+    repair: int | None = None  # Number of its repair while that is under way.
     counted: frozenset[NodeId] = frozenset()  # Nodes whose answers its finished repair has used.
     waited: int = 0  # Time-outs on standby at which the node was out of our range.
     tries: int = 0  # Repairs that gave up.
@@ -69,7 +69,7 @@ class Events:
 
     def get(self, kind: str, node: NodeId, incarnation: int) -> Event | None:
         """Return the event of this run of the node, whatever the refutations in `incarnation` and in the event."""
-        return self.events.get((kind, node, life_of(incarnation)))
+        return self.events.get((kind, node, run_of(incarnation)))
 
     def add(self, kind: str, node: NodeId, incarnation: int, tick: int, state: str) -> Event:
         """Create an event, keep it, and return it. If all kept events are repairs of our own, it is not kept."""
@@ -77,20 +77,25 @@ class Events:
         if len(self.events) >= EVENTS_MAX:
             self._give_way()
         if len(self.events) < EVENTS_MAX:
-            self.events[kind, node, life_of(incarnation)] = event
+            self.events[kind, node, run_of(incarnation)] = event
         return event
 
     def open(self) -> Iterator[Event]:
         """Return the events that are not done, in the order in which this node heard of them (localtime)."""
         return iter([event for event in self.events.values() if event.is_open])
 
+    def was_announced(self, node: NodeId, incarnation: int) -> bool:
+        """Return whether this node has told us that it leaves."""
+        event = self.get("leave", node, incarnation)
+        return event is not None and event.is_announced
+
     def drop(self, event: Event) -> None:
-        self.events.pop((event.kind, event.node, life_of(event.incarnation)), None)
+        self.events.pop((event.kind, event.node, run_of(event.incarnation)), None)
 
     def finish(self, event: Event, tick: int) -> None:
         """Mark an event as done."""
         event.move(DONE, tick)
-        event.mend = None
+        event.repair = None
 
     def _give_way(self) -> None:
         """Drop one event to make room for another: the oldest done one, else the newest on standby, or in doubt.

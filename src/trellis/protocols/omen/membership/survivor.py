@@ -24,10 +24,10 @@ import msgspec
 from trellis import ids
 from trellis.protocols.effects import Effects, NodeId, Send, Topic
 from trellis.protocols.omen.links.links import UP, Lost
-from trellis.protocols.omen.me import life_of
-from trellis.protocols.omen.membership.coordinator import Coordinator
-from trellis.protocols.omen.messages import Life, Probe, Report, ReportOk
+from trellis.protocols.omen.me import run_of
+from trellis.protocols.omen.messages import NodeRun, Probe, Report, ReportOk
 from trellis.protocols.omen.parts import Parts
+from trellis.protocols.omen.repair.repairs import Repairs
 from trellis.protocols.ring import identifier
 
 REPORTERS = 3  # Neighbors of a lost node that report at once, on average.
@@ -56,8 +56,8 @@ class _Relink(msgspec.Struct):
 class Survivor:
     """Reports departed neighbors, and opens links to living ones again."""
 
-    def __init__(self, parts: Parts, coordinator: Coordinator) -> None:
-        self.parts, self.coordinator = parts, coordinator
+    def __init__(self, parts: Parts, repairs: Repairs) -> None:
+        self.parts, self.repairs = parts, repairs
         self.reports: dict[tuple[NodeId, int], _Reported] = {}  # By node and run.
         self.relinks: dict[NodeId, _Relink] = {}  # Links to living peers that we open again.
         self.former: dict[NodeId, _Relink] = {}  # Neighbors that were lost by silence, oldest first.
@@ -70,7 +70,7 @@ class Survivor:
             if len(self.former) > self.parts.config.suspects_max:
                 del self.former[next(iter(self.former))]
         if lost.why in ("silent", "restarted") and lost.incarnation:
-            key = (lost.peer, life_of(lost.incarnation))
+            key = (lost.peer, run_of(lost.incarnation))
             if key not in self.reports:
                 parts, now = self.parts, self.parts.ticks
                 topics = parts.me.table.topics(lost.interest & parts.me.interest)
@@ -96,11 +96,11 @@ class Survivor:
 
     def on_report_ok(self, message: ReportOk) -> Effects:
         """Stop reporting a departure that is repaired, or whose node is alive. Report later if its repair goes on."""
-        key = (message.node, life_of(message.incarnation))
+        key = (message.node, run_of(message.incarnation))
         if key not in self.reports:
             return []
         if message.state == "open":
-            self.asked((Life(message.node, message.incarnation),))
+            self.asked((NodeRun(message.node, message.incarnation),))
             return []
         del self.reports[key]
         if message.state == "alive" and message.node not in self.parts.links:
@@ -108,17 +108,17 @@ class Survivor:
             return self._relink(message.node, self.parts.me.interest, message.incarnation)
         return []
 
-    def asked(self, gone: Iterable[Life]) -> None:
+    def asked(self, gone: Iterable[NodeRun]) -> None:
         """Report these departures later, because a coordinator handles them and knows that we are a survivor."""
         for one in gone:
-            report = self.reports.get((one.node, life_of(one.incarnation)))
+            report = self.reports.get((one.node, run_of(one.incarnation)))
             if report is not None:
                 report.due = self.parts.ticks + self.parts.config.standby_periods
 
     def alive(self, peer: NodeId, incarnation: int) -> Effects:
         """Open the link again to a former neighbor that has answered in the same run."""
         former = self.former.pop(peer, None)
-        if former is None or life_of(former.incarnation) != life_of(incarnation) or peer in self.parts.links:
+        if former is None or run_of(former.incarnation) != run_of(incarnation) or peer in self.parts.links:
             return []
         return self._relink(peer, former.shared, incarnation)
 
@@ -130,9 +130,9 @@ class Survivor:
         asked = [one for one in self.former if not parts.believes_dead(one) and one not in parts.links]
         return [Send(one, Probe(self.former[one].incarnation)) for one in asked]
 
-    def _report(self, peer: NodeId, life: int) -> Effects:
+    def _report(self, peer: NodeId, run: int) -> Effects:
         """Report a departure to one node: in turn to each successor that the node had named, then by the ring."""
-        report = self.reports[peer, life]
+        report = self.reports[peer, run]
         message = Report(peer, report.incarnation, self.parts.me.id, 0, report.topics)
         told = [node for node in report.successors if node not in self.parts.suspects.incarnations]
         choice = report.tries % (len(told) + 1)
@@ -165,7 +165,6 @@ class Survivor:
         shared = relink.shared & parts.me.wanted
         if not shared:
             return []
-        mend = self.coordinator.new_mend("relink", peer, relink.incarnation)
-        mend.topics = parts.me.table.topics(shared)
-        mend.required_only = {parts.me.id: None, peer: None}
-        return mend.start()
+        repair = self.repairs.repair("relink", peer, relink.incarnation, parts.me.table.topics(shared))
+        repair.link_ends = (parts.me.id, peer)
+        return repair.start()

@@ -12,10 +12,10 @@ import msgspec
 
 from trellis.protocols.effects import Effects, NodeId, Send, Topic
 from trellis.protocols.omen.links.hints import root_key
-from trellis.protocols.omen.membership.coordinator import Coordinator
 from trellis.protocols.omen.messages import RootHeard, RootMeet, RootReport
 from trellis.protocols.omen.parts import Parts
 from trellis.protocols.omen.rendezvous.homes import Homes
+from trellis.protocols.omen.repair.repairs import Repairs
 from trellis.protocols.ring import identifier
 
 ALONE_PATIENCE = 5  # Periods that a node without a neighbor on a topic waits for the repair after its subscription.
@@ -26,8 +26,8 @@ HOMES_MAX = 65_536  # Most topics whose home location is remembered.
 class Roots:
     """Reports topics of which this node is the root, and answers the reports of others."""
 
-    def __init__(self, parts: Parts, coordinator: Coordinator) -> None:
-        self.parts, self.coordinator = parts, coordinator
+    def __init__(self, parts: Parts, repairs: Repairs) -> None:
+        self.parts, self.repairs = parts, repairs
         self._met: dict[int, NodeId] = {}  # topic that no neighbor has -> another root of it that we must link to
         self.homes = Homes(parts.config.root_beat)
         self._home_of: dict[Topic, NodeId] = {}  # The home location that has answered our last report.
@@ -133,7 +133,7 @@ class Roots:
     def _cover_met(self) -> Effects:
         """Link to the roots that we were told of, on topics that no neighbor of ours has.
 
-        One repair does this for all of them, every other period, because one link may serve several topics.
+        One join does this for all of them, every other period, because one link may serve several topics.
         """
         parts = self.parts
         if not self._met or parts.ticks % 2:
@@ -144,7 +144,5 @@ class Roots:
         if not met:
             return []
         bits = sum(1 << place for place in met)
-        mend = self.coordinator.new_mend("join", parts.me.id, parts.me.incarnation)
-        mend.topics = parts.me.table.topics(bits)
-        mend.backups = list(dict.fromkeys([*met.values(), *parts.known_subscribers(bits)]))
-        return mend.start()
+        known = list(dict.fromkeys([*met.values(), *parts.known_subscribers(bits)]))
+        return self.repairs.join(parts.me.id, parts.me.incarnation, parts.me.table.topics(bits), known).start()

@@ -1,7 +1,7 @@
 """Answers to the questions of coordinators: what we know about topics (`Ask`), and records (`FindRecord`).
 
-A coordinator may send a question on a route (`Way`). Each node on the route adds its answer and passes the question on,
-and the last one sends all answers to the coordinator. `OMenNode` calls `answers` and `find_record`.
+A coordinator may send a question on a route (`Route`). Each node on the route adds its answer and passes the question
+on, and the last one sends all answers to the coordinator. `OMenNode` calls `answers` and `find_record`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import islice
 import msgspec
 
 from trellis.protocols.effects import Effects, NodeId, Send
-from trellis.protocols.omen.me import life_of
+from trellis.protocols.omen.me import run_of
 from trellis.protocols.omen.messages import (
     HINTS_MAX,
     Answer,
@@ -21,7 +21,7 @@ from trellis.protocols.omen.messages import (
     Hint,
     Neighbour,
     Relayed,
-    Way,
+    Route,
     pack,
 )
 from trellis.protocols.omen.parts import Parts
@@ -29,7 +29,7 @@ from trellis.protocols.ring import identifier
 from trellis.protocols.topics import places
 
 # Most bytes of answers that are passed on to the next node of a route. If there are more, all are sent to the asker.
-WAY_BYTES_MAX = 1 << 18
+ROUTE_BYTES_MAX = 1 << 18
 
 
 def answers(parts: Parts, sender: NodeId, question: Ask) -> Effects:
@@ -42,16 +42,16 @@ def answers(parts: Parts, sender: NodeId, question: Ask) -> Effects:
         return [Send(sender, own)]
     ahead = [node for node in way.left if not parts.believes_dead(node)]  # The asker asks the others directly.
     told, effects = (*way.answers, _relayed(parts.me.id, own)), list[Send]()
-    if not ahead or sum(map(_bytes, told)) > WAY_BYTES_MAX:
+    if not ahead or sum(map(_bytes, told)) > ROUTE_BYTES_MAX:
         effects.append(Send(way.asker, msgspec.structs.replace(own, mend=way.mend, more=way.answers)))
         told = ()
     if ahead:
-        onward = Way(way.asker, way.mend, tuple(ahead[1:]), told)
+        onward = Route(way.asker, way.mend, tuple(ahead[1:]), told)
         effects.append(Send(ahead[0], msgspec.structs.replace(question, mend=0, gone=(), way=onward)))
     return [*effects]
 
 
-def _is_odd(parts: Parts, way: Way) -> bool:
+def _is_odd(parts: Parts, way: Route) -> bool:
     """Return whether a route is longer than our own routes are, or visits a node twice.
 
     If we followed it, one small question could make nodes send each other many large answers.
@@ -127,7 +127,7 @@ def find_record(parts: Parts, question: FindRecord) -> Effects:
     hops is dropped, because the L successors were not asked. The asker asks again.
     """
     ring, config = parts.ring, parts.config
-    record = parts.held.of(question.node, life_of(question.incarnation))
+    record = parts.held.of(question.node, run_of(question.incarnation))
     if record is None:
         if question.hops >= config.hops_max:
             return []

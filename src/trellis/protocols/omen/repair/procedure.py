@@ -1,0 +1,199 @@
+"""What a repair and a join have in common: they ask nodes, let Alg. 1 choose links, and have these links opened.
+
+`Repair` (repair.py) and `Join` (join.py) say which nodes are asked and which links are needed. Each of them has a table
+of its states. If a node that is needed is suspected, or a link does not come up, the procedure starts again. After
+`STARTS_MAX` starts it gives up, and the root rendezvous has to find what is still split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from trellis.protocols.descriptors import Descriptor
+from trellis.protocols.effects import CancelTimer, Effects, NodeId, SetTimer, Topic
+from trellis.protocols.omen.config import OMenConfig
+from trellis.protocols.omen.messages import Answer, FindRecord, LinkOpened, Opened, Record
+from trellis.protocols.omen.moments import Announce, ChoiceEnded, ChoiceStarted, unobserved
+from trellis.protocols.omen.repair.new_links import NewLinks
+from trellis.protocols.omen.repair.questions import Questions
+from trellis.protocols.omen.shadow import LowEdges, Pair
+
+STARTS_MAX = 6  # Most starts before a repair or join gives up.
+REPAIR_TIMER = "mend"  # First part of the timers' tags. Digests of recorded runs depend on it.
+# Simulator only: (topic, nodes, gone) -> one label per node. Labels are equal if the nodes are connected in the whole
+# overlay without the nodes in `gone`, which have departed or are leaving.
+Oracle = Callable[[Topic, list[NodeId], Collection[NodeId]], dict[NodeId, int]]
+
+
+class State(StrEnum):
+    """The states of a repair or join. A join uses fewer of them."""
+
+    NEW = "new"  # Created and not started.
+    RECORDS = "records"  # Waits for the records of departed nodes.
+    ANSWERS = "answers"  # Waits for the answers of nodes that are required.
+    PROOF = "proof"  # Waits for the answers of nodes that may connect parts of a topic.
+    BACKUPS = "backups"  # Waits for the answers of nodes that may be ends of new links.
+    LINKS = "links"  # Waits for new links to be up.
+    DONE = "done"  # All links are up, or none was needed, or it has given up (`gave_up`).
+
+
+NEW, RECORDS, ANSWERS, PROOF, BACKUPS, LINKS, DONE = State
+ASKING = (ANSWERS, PROOF, BACKUPS)  # The states that wait for answers.
+Transitions = Mapping[State, Collection[State]]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a repair or join uses of its node."""
+
+    me: NodeId
+    config: OMenConfig
+    low_edges: LowEdges  # Alg. 1
+    key: Callable[[NodeId], int]  # Breaks ties.
+    # Sends a question for a record: (the question, nodes to avoid, earlier tries).
+    find: Callable[[FindRecord, Collection[NodeId], int], Effects] = lambda question, avoided, tries: []
+    held: Callable[[NodeId, int], Record | None] = lambda node, run: None  # Returns the record that we hold of a run.
+    is_quiet: Callable[[NodeId], bool] = lambda node: False  # Whether a node has missed periods and may hang.
+    described: Callable[[NodeId], Descriptor | None] = lambda node: None  # Returns what gossip says about a node.
+    oracle: Oracle | None = None
+    announce: Announce = unobserved
+
+
+class Procedure:
+    """A repair or a join. See the subclasses for the order of states."""
+
+    transitions: Transitions  # From each state to the states that may follow.
+    kind: str
+
+    def __init__(
+        self, number: int, node: NodeId, incarnation: int, context: Context, topics: tuple[Topic, ...] = ()
+    ) -> None:
+        """Create it in the state `new`.
+
+        `number`   unique in this run of our node; questions and answers carry it
+        `node`     the node that has departed or joins, in this incarnation; for a lost link, its peer
+        `topics`   the topics to connect
+        """
+        self.number, self.node, self.incarnation = number, node, incarnation
+        self.context, self.config = context, context.config
+        self.state = NEW
+        self.questions = Questions(number, context.me, context.config, topics, context.is_quiet)
+        self.links = NewLinks(number)
+        self.backups: list[NodeId] = []  # Nodes that may be offered as ends of new links.
+        self.starts = 0
+        self.gave_up = False
+
+    @property
+    def topics(self) -> tuple[Topic, ...]:
+        return self.questions.topics
+
+    def _move(self, state: State) -> None:
+        """Enter a state. `transitions` must allow it."""
+        assert state in self.transitions[self.state], f"{self.kind} {self.number}: from {self.state} to {state}"
+        self.state = state
+
+    # Inputs
+
+    def start(self) -> Effects:
+        """Begin, or begin again: forget all answers."""
+        raise NotImplementedError
+
+    def on_dead(self, node: NodeId) -> Effects:
+        """Handle that a node is suspected."""
+        raise NotImplementedError
+
+    def _decide(self) -> Effects:
+        """Decide on the next step, now that all nodes have answered or were given up."""
+        raise NotImplementedError
+
+    def _examine(self) -> Effects:
+        """Decide on the next step, and announce when that begins and ends."""
+        self.context.announce(ChoiceStarted(self.number))
+        effects = self._decide()
+        self.context.announce(ChoiceEnded(self.number))
+        return effects
+
+    def again(self) -> Effects:
+        """Start again because something has changed. Give up if that has happened too often."""
+        if self.starts >= STARTS_MAX:
+            self.gave_up = True
+            return self._finish()
+        return self.start()
+
+    def on_answer(self, sender: NodeId, answer: Answer) -> Effects:
+        """Take in an answer, and go on if it was the last one."""
+        if self.state in ASKING and self.questions.take(sender, answer):
+            return self._examine()
+        return []
+
+    def on_opened(self, sender: NodeId, message: LinkOpened) -> Effects:
+        """Note new links that are up."""
+        opened = [Opened(message.peer, message.peer_version), *message.more]
+        self.links.on_opened(sender, [one.peer for one in opened])
+        return self._linked() if self.state == LINKS else []
+
+    def on_timer(self) -> Effects:
+        """Repeat what has not been answered in time."""
+        if self.state in ASKING:
+            return self._ask_again()
+        if self.state == LINKS:
+            if self.links.is_overdue(3 * self.config.ask_tries):
+                return self.again()
+            return [*self.links.request(self.questions.answers), self._timer(2)]
+        return []
+
+    # Steps
+
+    def _ask_again(self) -> Effects:
+        """Repeat questions. Go on without the nodes that were asked often enough."""
+        effects, _ = self.questions.repeat()
+        if self.questions.is_complete:
+            return [*effects, *self._examine()]
+        return [*effects, self._timer(1)]
+
+    def _ask_for_more(self, nodes: Collection[NodeId]) -> Effects:
+        """Ask nodes whose answers only save links."""
+        return [*self.questions.ask(nodes, required=False), self._timer(self.questions.patience)]
+
+    def _choose(self, parts: Mapping[int, list[list[NodeId]]], centre: NodeId | None) -> list[Pair]:
+        """Return the links that Alg. 1 adds to connect these parts. `centre`: all of them must end there."""
+        answers, told = self.questions.answers, self.questions.answers.told
+        nodes = {node for groups in parts.values() for group in groups for node in group}
+        keys = {node: self.context.key(node) for node in nodes}
+        ranked = sorted(nodes, key=lambda node: (keys[node], node))
+        linked = {
+            (one, other)
+            for number, one in enumerate(ranked)
+            for other in ranked[number + 1 :]
+            if other in told[one].neighbours and answers.linked(one, other)
+        }
+        return self.context.low_edges(
+            parts,
+            {node: told[node].degree for node in nodes},
+            keys,
+            linked=linked,
+            rho=self.config.rho,
+            centre=centre,
+        )
+
+    def _open(self, chosen: list[Pair]) -> Effects:
+        """Have the chosen links opened. Finish if there are none."""
+        if not chosen:
+            return self._finish()
+        self._move(LINKS)
+        self.links.choose(chosen)
+        return [*self.links.request(self.questions.answers), self._timer(2)]
+
+    def _linked(self) -> Effects:
+        """Finish when no new link is awaited any more."""
+        return self._finish() if not self.links.opening else []
+
+    def _finish(self) -> Effects:
+        self._move(DONE)
+        return [CancelTimer(f"{REPAIR_TIMER}/{self.number}")]
+
+    def _timer(self, times: int) -> SetTimer:
+        """Set the timer of this procedure to `times` times `ask_ms`."""
+        return SetTimer(f"{REPAIR_TIMER}/{self.number}", times * self.config.ask_ms)
