@@ -191,5 +191,4 @@ def test_a_heartbeat_that_tells_of_a_topic_left_makes_the_node_look_for_another_
         topics=("s",),
     )
     effects = node.on_message("v", beat)
-    assert not node.links.left_alone
     assert effects, "it asks for a link"

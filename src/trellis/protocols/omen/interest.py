@@ -21,11 +21,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from trellis.protocols.effects import Effects, Topic
+from trellis.protocols.effects import Topic
 from trellis.protocols.omen.parts import Parts
 from trellis.protocols.omen.repair.join import Join
 from trellis.protocols.omen.repair.repair import Departed, Repair
 from trellis.protocols.omen.repair.repairs import Repairs
+from trellis.protocols.omen.signals import Outcomes
 
 POSTPONEMENTS_MAX = 8  # After so many postponements in a row, topics are left even if coordinators count on us.
 
@@ -40,7 +41,7 @@ class Interest:
         self._postponed = 0  # Topics that we leave once no coordinator counts on us for them.
         self._postponements = 0  # Postponements since topics were last left.
 
-    def subscribe(self, topics: Iterable[Topic]) -> Effects:
+    def subscribe(self, topics: Iterable[Topic]) -> Outcomes:
         """Take part in these topics, and look for one link on those that no neighbor has.  [A-OMN-23]"""
         me, bits = self.me, self.me.table.own_bits(topics)
         me.leaving &= ~bits
@@ -49,10 +50,10 @@ class Interest:
         new = bits & ~me.interest
         if not new:
             return []
-        self.parts.take_part(me.interest | new)
-        return [*self.links.interest_changed(tuple(self.parts.ring.successors)), *self.find_link(new)]
+        changed = self.parts.take_part(me.interest | new)
+        return [*changed, *self.links.interest_changed(tuple(self.parts.ring.successors)), *self.find_link(new)]
 
-    def find_link(self, topics: int) -> Effects:
+    def find_link(self, topics: int) -> Outcomes:
         """Start a join that links us on those of these topics that no neighbor has."""
         alone = topics & ~self.links.covered()
         known = self.parts.known_subscribers(alone) if alone else []
@@ -60,7 +61,7 @@ class Interest:
             return []
         return self.repairs.join(self.me.id, self.me.incarnation, self.me.table.topics(alone), known).start()
 
-    def unsubscribe(self, topics: Iterable[Topic]) -> Effects:
+    def unsubscribe(self, topics: Iterable[Topic]) -> Outcomes:
         """Begin to leave these topics. We relay them until one repair has linked the others.  [A-OMN-23]"""
         bits = self.me.table.bits(tuple(topics)) & self.me.wanted
         if not bits:
@@ -68,7 +69,7 @@ class Interest:
         self.me.leaving |= bits
         return self._leave(bits)
 
-    def _leave(self, bits: int) -> Effects:
+    def _leave(self, bits: int) -> Outcomes:
         """Start a repair in which we ourselves count as departed on these topics. `repair_done` leaves them."""
         me = self.me
         repair = self.repairs.repair("unsubscribe", me.id, me.incarnation, me.table.topics(bits))
@@ -77,7 +78,7 @@ class Interest:
         self._leaving_by[repair.number] = bits
         return repair.start()
 
-    def repair_done(self, repair: Repair | Join) -> Effects:
+    def repair_done(self, repair: Repair | Join) -> Outcomes:
         """Leave the topics of a repair that is over, unless a coordinator may count on us.
 
         We repair again if the repair gave up, or if a repair of another node has linked us on these topics meanwhile:
@@ -94,10 +95,10 @@ class Interest:
             return []
         self._postponements = 0
         self.me.leaving &= ~left
-        self.parts.take_part(self.me.interest & ~left)
-        return self.links.interest_changed(tuple(self.parts.ring.successors))
+        changed = self.parts.take_part(self.me.interest & ~left)
+        return [*changed, *self.links.interest_changed(tuple(self.parts.ring.successors))]
 
-    def tick(self) -> Effects:
+    def tick(self) -> Outcomes:
         """Leave postponed topics if no coordinator counts on us for them any more. Called once per period."""
         postponed = self._postponed & self.me.leaving
         if not postponed or self.was_asked(postponed):

@@ -13,6 +13,7 @@ from trellis.protocols.descriptors import Descriptor
 from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.topics import TopicTable
 
+PRIMARIES_MAX = 65_536  # Most nodes that we remember as counting on us as their backup.
 REFUTATIONS = 1 << 20  # Incarnations of one run: a node can refute this many suspicions, less one.
 
 
@@ -66,3 +67,13 @@ class Me:
     def describe(self) -> Descriptor:
         """Return what gossip tells about us. Its numbers are our weight as a backup (A-OMN-11), and our degree."""
         return Descriptor(self.id, 0, self.incarnation, self.topics, (self.degree + len(self.primaries), self.degree))
+
+    def back(self, primary: NodeId, on: bool, tick: int) -> None:
+        """Note whether a node counts on us as its backup."""
+        self.primaries.pop(primary, None)
+        if on and len(self.primaries) < PRIMARIES_MAX:
+            self.primaries[primary] = tick
+
+    def forget_primaries(self, tick: int) -> None:
+        """Forget nodes that have not told since this tick that they count on us."""
+        self.primaries = {node: told for node, told in self.primaries.items() if told > tick}

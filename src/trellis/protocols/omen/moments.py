@@ -4,13 +4,13 @@ A node has no clock and writes no log. An observer calls `OMenNode.moments.subsc
 must neither call the node nor change anything that it is given, so a run is the same with and without observers.
 `LinkUp`, `LinkDown` and `Left` are no moments, because drivers get them as effects.
 
-| moment                           | who announces it                                          |
-| -------------------------------- | --------------------------------------------------------- |
-| `RepairStarted`                  | `Repairs`, when a repair or join is created               |
-| `RepairFinished`                 | `Repairs`, when it is done                                |
-| `RepairDropped`                  | `Repairs`, when another coordinator does it instead       |
-| `ChoiceStarted`, `ChoiceEnded`   | a repair, around the computation of its next step         |
-| `ViewsStarted`, `ViewsBuilt`     | `Views`, around the choice of backups                     |
+| moment                         | who announces it                                    |
+| ------------------------------ | --------------------------------------------------- |
+| `RepairStarted`                | `Repairs`, when a repair or join is created         |
+| `RepairFinished`               | `Repairs`, when it is done                          |
+| `RepairDropped`                | `Repairs`, when another coordinator does it instead |
+| `ChoiceStarted`, `ChoiceEnded` | a repair, around the computation of its next step   |
+| `ViewsStarted`, `ViewsBuilt`   | `Views`, around the choice of backups               |
 """
 
 from __future__ import annotations

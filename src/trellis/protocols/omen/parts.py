@@ -29,12 +29,14 @@ from trellis.protocols.omen.config import OMenConfig
 from trellis.protocols.omen.links.hints import Hints
 from trellis.protocols.omen.links.links import Links
 from trellis.protocols.omen.links.records import HeldRecords, OwnRecord
-from trellis.protocols.omen.me import Me
+from trellis.protocols.omen.me import Me, run_of
 from trellis.protocols.omen.membership.events import Events
 from trellis.protocols.omen.membership.suspects import Suspects
 from trellis.protocols.omen.membership.watch import Watch
+from trellis.protocols.omen.messages import FindRecord
 from trellis.protocols.omen.moments import Announce
-from trellis.protocols.omen.views import Views
+from trellis.protocols.omen.signals import Outcomes, RecordChanged
+from trellis.protocols.omen.views import Views, Wanted
 from trellis.protocols.ring import Ring, clockwise, identifier
 from trellis.protocols.tman import TManConfig
 from trellis.protocols.topics import TopicTable, places
@@ -126,21 +128,44 @@ class Parts:
                 return entry[1]
         return None
 
-    def route(self, place: int, message: msgspec.Struct, without: Collection[NodeId] = (), tries: int = 0) -> Effects:
+    def route(
+        self, position: int, message: msgspec.Struct, without: Collection[NodeId] = (), tries: int = 0
+    ) -> Outcomes:
         """Send a message one step nearer to the first living node at or after a ring position. That may be ourselves.
 
-        `tries` is the number of earlier tries without an answer. The nearest node may have crashed without our knowing,
-        so each try goes to the next of the L + 1 nearest nodes in turn.
+        `tries` is the number of earlier tries without an answer.
+        """
+        return [Send(self._next_hop(position, without, tries), message)]
+
+    def _next_hop(self, position: int, without: Collection[NodeId] = (), tries: int = 0) -> NodeId:
+        """Return the known node that is nearest to a ring position.
+
+        The nearest node may have crashed without our knowing, so each try goes to the next of the L + 1 nearest nodes
+        in turn.
         """
         dead = self.suspects.incarnations
         known = dict.fromkeys([*self.ring.tman.peers, *self.sampling.peers, *self.links.seen()])
         nodes = [self.me.id, *[node for node in known if node not in without and node not in dead]]
 
         def away(node: NodeId) -> int:
-            return clockwise(place, identifier(node))
+            return clockwise(position, identifier(node))
 
         turn = tries % (self.config.resilience + 1)
-        nearest = sorted(nodes, key=away)[: turn + 1][-1] if turn else min(nodes, key=away)
+        return sorted(nodes, key=away)[: turn + 1][-1] if turn else min(nodes, key=away)
+
+    def find_record(self, question: FindRecord, avoided: Collection[NodeId], tries: int) -> Outcomes:
+        """Send a question for a record toward the first living successor of its node."""
+        return self.route(identifier(question.node), question, avoided, tries)
+
+    def toward(self, position: int, message: msgspec.Struct, without: Collection[NodeId]) -> Effects:
+        """Send a message one step nearer to the node responsible for a ring position. See `OMenNode.toward`."""
+        shunned = {*without, *self.suspects.incarnations}
+        known = [self.me.id, *self.ring.tman.peers, *self.sampling.peers, *self.links.seen()]
+        nearest = min(
+            (node for node in known if node not in shunned), key=lambda node: clockwise(position, identifier(node))
+        )
+        if nearest == self.me.id and self.ring.responsible(position) != self.me.id:
+            nearest = self._next_hop(position)
         return [Send(nearest, message)]
 
     def is_in_range(self, node: NodeId) -> bool:
@@ -166,11 +191,27 @@ class Parts:
                     found[one.node] = None
         return list(found)
 
-    def take_part(self, interest: int) -> None:
-        """Change the topics that this node takes part in, to exactly these. The node then renews its record."""
+    def wanted_views(self, predecessors: list[NodeId]) -> list[Wanted]:
+        """Return the views to keep: those of the L predecessors and of the nodes of open events (A-OMN-8)."""
+        bits = self.me.table.bits
+        wanted: dict[NodeId, Wanted] = {}
+        events = list(self.events.open())
+        joining = {event.node: run_of(event.incarnation) for event in events if event.kind == "join"}
+        for node in (*predecessors, *[event.node for event in events]):
+            held, joins = self.held.held.get(node), node in joining
+            if joins and held is not None and run_of(held.record.incarnation) < joining[node]:
+                held = None  # It is the record of an earlier run.
+            if held is not None:
+                wanted[node] = Wanted(node, bits(held.record.topics), held.neighbors, joins or not held.neighbors)
+            elif (entry := self.ring.tman.table.entries.get(node)) is not None:
+                wanted[node] = Wanted(node, bits(entry[1].interest), [], True)
+        return list(wanted.values())
+
+    def take_part(self, interest: int) -> Outcomes:
+        """Change the topics that this node takes part in, to exactly these."""
         self.me.take_part(interest)
         self.hints.refresh()
-        self.links.is_changed = True
+        return [RecordChanged()]
 
     def _partners(self) -> list[NodeId]:
         """Return the nodes with which we may gossip about backups (A-OMN-12)."""

@@ -20,11 +20,11 @@ from trellis.protocols.topics import places
 
 Pair = tuple[NodeId, NodeId]
 LowEdges = Callable[..., list[Pair]]  # `low_edges`, or a wrapper that measures its time.
-Parts = Mapping[int, Iterable[Collection[NodeId]]]  # bit of a topic -> its parts
+TopicParts = Mapping[int, Iterable[Collection[NodeId]]]  # bit of a topic -> its parts
 
 
 def low_edges(
-    parts: Parts,
+    parts: TopicParts,
     degrees: Mapping[NodeId, int],
     keys: Mapping[NodeId, int],
     *,

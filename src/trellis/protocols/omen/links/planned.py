@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import msgspec
 
-from trellis.protocols.effects import Effects, NodeId
-from trellis.protocols.omen.links.links import UP
+from trellis.protocols.effects import NodeId
+from trellis.protocols.omen.links.link import UP
 from trellis.protocols.omen.me import run_of
 from trellis.protocols.omen.parts import Parts
+from trellis.protocols.omen.signals import Outcomes
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,12 +45,12 @@ class Planned:
         """Whether planned links are still awaited, and all our topics were known to the plan."""
         return bool(self.awaited) and not self.parts.me.interest & ~self._interest
 
-    def tick(self) -> Effects:
+    def tick(self) -> Outcomes:
         """Ask for planned links that are not up. End the plan when all are up, or when it is too late for it."""
         if not self.awaited:
             return []
         parts, links = self.parts, self.parts.links
-        effects: Effects = []
+        effects: Outcomes = []
         for peer in list(self.awaited):
             link = links.links.get(peer)
             if link is None:

@@ -19,13 +19,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from trellis.protocols.effects import Effects, NodeId, Send, SetTimer
+from trellis.protocols.effects import NodeId, Send, SetTimer
 from trellis.protocols.omen.config import OMenConfig
-from trellis.protocols.omen.links.links import ASKED, Links
+from trellis.protocols.omen.links.link import ASKED
+from trellis.protocols.omen.links.links import Links
 from trellis.protocols.omen.me import Me, run_of
 from trellis.protocols.omen.messages import NodeRun, Record, RecordOk
+from trellis.protocols.omen.signals import Outcomes, RecordChanged
 
 RECORD_TIMER = "record"
+# Periods for which our record may name lost neighbors. New links usually renew the record before that.
+SHRINK_PERIODS = 8
 RUNS_MAX = 4  # Most earlier runs of one node whose records are kept. Repairs of still earlier ones are long over.
 
 
@@ -49,11 +53,13 @@ class OwnRecord:
         self._tries: dict[NodeId, int] = {}  # successor -> time-outs since its last acknowledgement
         self._is_waiting = False  # The timer is set.
         self._unanswered: set[NodeId] = set()  # Successors that were sent a record and have not acknowledged it.
+        self._shrunk_periods = 0  # Periods since which the record has named neighbors that we have lost.
         self.record = Record(me.incarnation, 1, me.topics, ())
         self._known: dict[NodeId, tuple[int, int]] = {}  # successor -> its run, and the version that it has
 
-    def renew(self, successors: list[NodeId]) -> Effects:
+    def renew(self, successors: list[NodeId]) -> Outcomes:
         """Make a new version of the record if anything has changed, and send it to the successors."""
+        self.links.is_shrunk, self._shrunk_periods = False, 0
         neighbours = tuple(
             NodeRun(link.peer, link.incarnation or link.expected)
             for link in self.links.links.values()
@@ -68,21 +74,30 @@ class OwnRecord:
                 link.needs = version
         return self.push(successors, repeat=False)
 
-    def push(self, successors: list[NodeId], *, repeat: bool = True) -> Effects:
+    def tick(self, successors: list[NodeId]) -> Outcomes:
+        """Send the record to successors that lack it. Have it renewed if it names lost neighbors for long."""
+        effects = self.push(successors)
+        if self.links.is_shrunk:
+            self._shrunk_periods += 1
+            if self._shrunk_periods > SHRINK_PERIODS:
+                effects.append(RecordChanged())
+        return effects
+
+    def push(self, successors: list[NodeId], *, repeat: bool = True) -> Outcomes:
         """Send the record to successors that lack it. `repeat`: also to those that have yet to answer the last one."""
         self._known = {node: self._known.get(node, (0, 0)) for node in successors}
         self._tries = {node: tries for node, tries in self._tries.items() if node in self._known}
         self._unanswered &= self._known.keys()
         record = self.record
         missing = self._missing()
-        effects: Effects = [Send(node, record) for node in missing if repeat or node not in self._unanswered]
+        effects: Outcomes = [Send(node, record) for node in missing if repeat or node not in self._unanswered]
         self._unanswered.update(missing)
         if self.config.helper_tries and missing and not self._is_waiting:
             self._is_waiting = True
             effects.append(SetTimer(RECORD_TIMER, self.config.ask_ms))
         return [*effects, *self._ready()]
 
-    def on_timer(self) -> Effects:
+    def on_timer(self) -> Outcomes:
         """Send the record again to holders that have not acknowledged it.
 
         After `helper_tries` time-outs, links no longer wait for such a holder. It may hang, and counts as one of the L
@@ -90,7 +105,7 @@ class OwnRecord:
         again after it has acknowledged one.
         """
         self._is_waiting = False
-        effects: Effects = []
+        effects: Outcomes = []
         for node in self._missing():
             self._tries[node] = self._tries.get(node, 0) + 1
             if not self._is_skipped(node):
@@ -100,7 +115,7 @@ class OwnRecord:
             effects.append(SetTimer(RECORD_TIMER, self.config.ask_ms))
         return [*effects, *self._ready()]
 
-    def on_ok(self, sender: NodeId, ok: RecordOk) -> Effects:
+    def on_ok(self, sender: NodeId, ok: RecordOk) -> Outcomes:
         """Note which version a holder has acknowledged. Send it the present one if that is newer."""
         if sender in self._known and run_of(ok.incarnation) == run_of(self.me.incarnation):
             self._known[sender] = max(self._known[sender], (ok.life, ok.version))
@@ -116,7 +131,7 @@ class OwnRecord:
         run, version = self._known[holder]
         return version if run >= self.run_heard(holder) else 0
 
-    def _ready(self) -> Effects:
+    def _ready(self) -> Outcomes:
         """Tell the links which version all holders have, except those that we do not wait for."""
         waited_for = [node for node in self._known if not self._is_skipped(node)]
         version = min(map(self._version, waited_for), default=self.record.version)
@@ -139,10 +154,10 @@ class Held:
     record: Record
     # The tick at which its repair was done, the node restarted, or it was no longer near us. None: none of these.
     gone_since: int | None = None
-    neighbours: list[NodeId] = field(init=False)  # The names of the neighbors in the record.
+    neighbors: list[NodeId] = field(init=False)  # The names of the neighbors in the record.
 
     def __post_init__(self) -> None:
-        self.neighbours = [one.node for one in self.record.neighbours]
+        self.neighbors = [one.node for one in self.record.neighbours]
 
 
 class HeldRecords:
@@ -154,7 +169,7 @@ class HeldRecords:
         self.held: dict[NodeId, Held] = {}  # The record of each node's latest run.
         self.old: dict[tuple[NodeId, int], Held] = {}  # Records of earlier runs, by node and run.
 
-    def on_record(self, sender: NodeId, record: Record, tick: int) -> Effects:
+    def on_record(self, sender: NodeId, record: Record, tick: int) -> Outcomes:
         """Keep a record unless we have a newer one, and acknowledge it in any case."""
         known = self.held.get(sender)
         if known is not None:

@@ -31,13 +31,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from trellis.protocols.effects import Effects, NodeId, Send, SetTimer, Topic
+from trellis.protocols.effects import NodeId, Send, SetTimer, Topic
 from trellis.protocols.omen.knowledge import Answers, Told, masks
-from trellis.protocols.omen.links.links import UP, Link
+from trellis.protocols.omen.links.link import UP, Link
 from trellis.protocols.omen.messages import Answer, Ask, Disconnect
 from trellis.protocols.omen.parts import Parts
 from trellis.protocols.omen.repair.answers import answer
 from trellis.protocols.omen.repair.repairs import Repairs
+from trellis.protocols.omen.signals import Outcomes
 from trellis.protocols.topics import places
 
 REQUEST_TIMER = "request"
@@ -89,7 +90,7 @@ class Requests:
 
     # What an operator asks for
 
-    def open(self, peer: NodeId) -> Effects:
+    def open(self, peer: NodeId) -> Outcomes:
         """Open a link to `peer`."""
         request = self._note(Request("open", peer))
         links, me = self.parts.links, self.parts.me
@@ -101,7 +102,7 @@ class Requests:
             self._refuse(request, "this node has too many links")
         return effects
 
-    def drop(self, peer: NodeId, via: Sequence[NodeId] = ()) -> Effects:
+    def drop(self, peer: NodeId, via: Sequence[NodeId] = ()) -> Outcomes:
         """Begin to drop the link to `peer`: mark it as closing, and ask for the proof (steps 1 and 2)."""
         request = self._note(Request("drop", peer))
         link = self.parts.links.links.get(peer)
@@ -138,7 +139,7 @@ class Requests:
 
     # Inputs
 
-    def on_answer(self, sender: NodeId, message: Answer) -> Effects:
+    def on_answer(self, sender: NodeId, message: Answer) -> Outcomes:
         """Take in an answer to a question of a proof."""
         drop = self._drops.get(message.mend)
         if drop is None or drop.is_proven or sender not in drop.asked:
@@ -150,7 +151,7 @@ class Requests:
             drop.peer_version = message.topics_version
         return self._examine(drop)
 
-    def on_timer(self, number: int) -> Effects:
+    def on_timer(self, number: int) -> Outcomes:
         """Repeat what a drop waits for, or give the drop up."""
         drop = self._drops.get(number)
         if drop is None:
@@ -167,10 +168,10 @@ class Requests:
             drop.asked[node] += 1
         return [*[Send(node, self._question(drop)) for node in again], self._timer(drop)]
 
-    def look(self) -> Effects:
+    def look(self) -> Outcomes:
         """End requests whose link has come up, was closed, or is gone. Called after every input."""
         links, interest = self.parts.links, self.parts.me.interest
-        effects: Effects = []
+        effects: Outcomes = []
         for request in self.latest:
             if request.state != "under way":
                 continue
@@ -196,7 +197,7 @@ class Requests:
 
     # The proof
 
-    def _examine(self, drop: _Drop, *, is_over: bool = False) -> Effects:
+    def _examine(self, drop: _Drop, *, is_over: bool = False) -> Outcomes:
         """Go to step 3 if the proof is complete. Otherwise ask further nodes once all that were asked have answered.
 
         `is_over`: those that have not answered will not be asked again.
@@ -230,7 +231,7 @@ class Requests:
         able = sorted((node for node in named if named[node]), key=lambda one: (-named[one].bit_count(), one))
         return able[: min(ROUND_MAX, PROOF_MAX - len(drop.asked))]
 
-    def _ask(self, drop: _Drop, nodes: Sequence[NodeId]) -> Effects:
+    def _ask(self, drop: _Drop, nodes: Sequence[NodeId]) -> Outcomes:
         fresh = list(nodes)[: PROOF_MAX - len(drop.asked)]
         drop.asked.update(dict.fromkeys(fresh, 1))
         return [*[Send(node, self._question(drop)) for node in fresh], self._timer(drop)]
@@ -240,7 +241,7 @@ class Requests:
 
     # The end
 
-    def _agree(self, drop: _Drop) -> Effects:
+    def _agree(self, drop: _Drop) -> Outcomes:
         """Ask the peer to close its end (step 3). Keep the link if we share further topics with it by now."""
         me, peer = self.parts.me, drop.request.peer
         shared = self.parts.links.links[peer].interest & me.interest
@@ -248,7 +249,7 @@ class Requests:
             return self._keep(drop, "topics have changed meanwhile")
         return [Send(peer, Disconnect(me.incarnation, drop.peer_version)), self._timer(drop)]
 
-    def _keep(self, drop: _Drop, why: str) -> Effects:
+    def _keep(self, drop: _Drop, why: str) -> Outcomes:
         """Keep the link, and refuse the request.
 
         Once we have asked the peer to close its end, it may still do so. Then nodes that answered are not released.

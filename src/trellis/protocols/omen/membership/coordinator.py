@@ -26,8 +26,7 @@ from __future__ import annotations
 
 import msgspec
 
-from trellis.protocols.detector import Again, Down
-from trellis.protocols.effects import CancelTimer, Effects, NodeId, Send, SetTimer
+from trellis.protocols.effects import CancelTimer, NodeId, Send, SetTimer
 from trellis.protocols.omen import messages
 from trellis.protocols.omen.me import run_of
 from trellis.protocols.omen.membership.endings import departure_over, join_over
@@ -47,6 +46,7 @@ from trellis.protocols.omen.repair.join import Join
 from trellis.protocols.omen.repair.procedure import LINKS, REPAIR_TIMER
 from trellis.protocols.omen.repair.repair import Departed, Repair
 from trellis.protocols.omen.repair.repairs import Repairs
+from trellis.protocols.omen.signals import Outcomes
 from trellis.protocols.ring import clockwise, identifier
 from trellis.reached import reached
 
@@ -61,14 +61,14 @@ class Coordinator:
 
     # Inputs
 
-    def departure(self, node: NodeId, incarnation: int, *, certain: bool, report: Report | None = None) -> Effects:
+    def departure(self, node: NodeId, incarnation: int, *, certain: bool, report: Report | None = None) -> Outcomes:
         """Handle the news that a node in our range has departed (handleChurnEvent).
 
         `certain`   our own detector says so, or the node has restarted; otherwise another node says so
         `report`    the survivor's report, if one brought the news
         """
         parts = self.parts
-        event = self._loss(node, incarnation)
+        event = self.parts.events.departure(node, incarnation)
         is_new = event is None
         if event is None:
             event = parts.events.add("leave", node, incarnation, parts.ticks, STANDBY)
@@ -84,20 +84,20 @@ class Coordinator:
             return [*effects, *self._confirmed(event)]
         return [*effects, *self._begin_doubt(event)]
 
-    def on_report(self, message: Report) -> Effects:
+    def on_report(self, message: Report) -> Outcomes:
         """Handle a survivor's report, or pass it on toward the coordinator of the departed node."""
         parts, node = self.parts, message.node
         if node == parts.me.id:
             is_us = run_of(message.incarnation) == run_of(parts.me.incarnation)
             return [Send(message.reporter, ReportOk(node, message.incarnation, "alive" if is_us else "open"))]
-        if self._loss(node, message.incarnation) is None and not parts.ring.is_coordinator(node):
+        if self.parts.events.departure(node, message.incarnation) is None and not parts.ring.is_coordinator(node):
             if message.hops >= parts.config.hops_max:
                 return []
             on = msgspec.structs.replace(message, hops=message.hops + 1)
             return parts.route(identifier(node), on, (node,))
         return self.departure(node, message.incarnation, certain=False, report=message)
 
-    def on_churn(self, sender: NodeId, message: Churn) -> Effects:
+    def on_churn(self, sender: NodeId, message: Churn) -> Outcomes:
         """Note an event that another successor of the node has told us of.
 
         For a departure with `helper_tries`: a sender that is nearer to the node handles the event, so we do not take it
@@ -121,7 +121,7 @@ class Coordinator:
             parts.events.add("join", message.node, message.incarnation, parts.ticks, STANDBY)
         return []
 
-    def on_join(self, sender: NodeId, message: messages.Join) -> Effects:
+    def on_join(self, sender: NodeId, message: messages.Join) -> Outcomes:
         """Begin the join of `sender` if we are its coordinator.
 
         A joiner asks the node that it takes for its successor. At first that may be any node. If two nodes linked a
@@ -133,11 +133,11 @@ class Coordinator:
         parts.events.add("join", sender, message.incarnation, parts.ticks, EXE)
         return [Send(peer, Churn("join", sender, message.incarnation)) for peer in parts.ring.successors]
 
-    def on_leaving(self, sender: NodeId, message: Leaving) -> Effects:
+    def on_leaving(self, sender: NodeId, message: Leaving) -> Outcomes:
         """Handle the announcement of a node that leaves. It brings its record, and repeats this in every period."""
         parts, incarnation = self.parts, message.record.incarnation
         parts.held.on_record(sender, message.record, parts.ticks)
-        event = self._loss(sender, incarnation)
+        event = self.parts.events.departure(sender, incarnation)
         if event is None:
             ours = parts.ring.is_coordinator(sender)
             event = parts.events.add("leave", sender, incarnation, parts.ticks, EXE if ours else STANDBY)
@@ -146,7 +146,7 @@ class Coordinator:
         event.is_announced = True
         return self._confirmed(event) if event.state == DOUBT else []
 
-    def on_finished(self, sender: NodeId, message: Finished) -> Effects:
+    def on_finished(self, sender: NodeId, message: Finished) -> Outcomes:
         """End an event that another coordinator has handled (gcChurnEvent).
 
         If we had left the event to the coordinator of a group, our own successors are told as well. If the sender is
@@ -158,7 +158,7 @@ class Coordinator:
             if joined is not None and joined.state != REPAIRING:
                 parts.events.drop(joined)
             return []
-        event = self._loss(node, incarnation)
+        event = self.parts.events.departure(node, incarnation)
         if event is None:
             event = parts.events.add("leave", node, incarnation, parts.ticks, DONE)
         was_yielded = event.state == STANDBY and event.is_yielded
@@ -168,7 +168,7 @@ class Coordinator:
         effects = self.dead(node, incarnation) if sender == node else []
         return [*effects, *[Send(peer, message) for peer in parts.ring.successors if was_yielded and peer != node]]
 
-    def on_find(self, question: FindRecord) -> Effects:
+    def on_find(self, question: FindRecord) -> Outcomes:
         """Leave a departure to another coordinator that asks for the record of the departed node.
 
         Its repair covers the whole group of departed neighbors, so ours is not needed. We go on with our own repair in
@@ -191,7 +191,7 @@ class Coordinator:
         repair = self.repairs.get(event.repair) if event.repair is not None else None
         return repair if isinstance(repair, Repair) else None
 
-    def _yield(self, event: Event) -> Effects:
+    def _yield(self, event: Event) -> Outcomes:
         """Stand by until the repair of the group is over, and take over if that takes too long.
 
         Deviation: [OM 3.3] handles concurrent events independently, which can leave a topic split (docs/omen.md).
@@ -203,26 +203,27 @@ class Coordinator:
             return []
         return [SetTimer(f"standby/{event.node}", 2 * config.helper_tries * config.ask_ms)]
 
-    def on_news(self, news: Down | Again) -> Effects:
-        """Handle what our detector has found out about a node that we watch on the ring: it is silent, or restarted."""
-        parts, peer = self.parts, news.peer
-        if isinstance(news, Again):
-            ended = parts.held.before(peer, parts.detector.suspicion.incarnation_of(peer))
-            return self.departure(peer, ended, certain=True) if ended is not None else []
-        incarnation = parts.incarnation_of(peer)
+    def on_peer_restarted(self, peer: NodeId) -> Outcomes:
+        """Handle that a node which we watch on the ring has restarted: its earlier run has departed."""
+        ended = self.parts.held.before(peer, self.parts.detector.suspicion.incarnation_of(peer))
+        return self.departure(peer, ended, certain=True) if ended is not None else []
+
+    def on_peer_down(self, peer: NodeId) -> Outcomes:
+        """Handle that a node which we watch on the ring is silent."""
+        parts, incarnation = self.parts, self.parts.incarnation_of(peer)
         effects = self.dead(peer, incarnation)
         if parts.is_in_range(peer):
             effects += self.departure(peer, incarnation, certain=True)
         return effects
 
-    def alive(self, node: NodeId, incarnation: int) -> Effects:
+    def alive(self, node: NodeId, incarnation: int) -> Outcomes:
         """End the departure of a node that has answered our probe.
 
         If it answered from a later run, the reported run has indeed ended: the event stays, and is no longer in doubt.
         Otherwise the reporters and the successors that we told of the departure are told that the node is alive.
         Without that, a successor out of range would stand by for several time-outs.
         """
-        effects: Effects = []
+        effects: Outcomes = []
         for event in self.parts.events.open():
             if event.kind != "leave" or event.node != node or event.state not in (DOUBT, STANDBY):
                 continue
@@ -236,7 +237,7 @@ class Coordinator:
                 effects += [Send(peer, alive) for peer in dict.fromkeys([*event.reporters, *told]) if peer != node]
         return effects
 
-    def on_alive(self, node: NodeId, incarnation: int) -> Effects:
+    def on_alive(self, node: NodeId, incarnation: int) -> Outcomes:
         """End the departure of a node that has answered another node's probe.
 
         Because this is second-hand, it ends only an event for which we are on standby.
@@ -247,7 +248,7 @@ class Coordinator:
         self.parts.events.drop(event)
         return [Send(reporter, ReportOk(node, incarnation, "alive")) for reporter in event.reporters]
 
-    def dead(self, node: NodeId, incarnation: int) -> Effects:
+    def dead(self, node: NodeId, incarnation: int) -> Outcomes:
         """Suspect a node: remove it from all tables, close its link, and tell all repairs.
 
         A message that says this about ourselves has no effect.
@@ -257,7 +258,7 @@ class Coordinator:
             return []
         parts.suspects.add(node, incarnation, parts.ticks)
         parts.detector.unwatch(node)
-        effects: Effects = [
+        effects: Outcomes = [
             *parts.ring.on_peer_down(node),
             *parts.sampling.on_peer_down(node),
             *parts.views.on_peer_down(node),
@@ -268,9 +269,9 @@ class Coordinator:
 
     # Handling events
 
-    def tick(self) -> Effects:
+    def tick(self) -> Outcomes:
         """Look once per period at all open events: start those that are ours, take over those that are late."""
-        effects: Effects = []
+        effects: Outcomes = []
         for event in self.parts.events.open():
             if event.kind == "join" and self.parts.is_dead(event.node, event.incarnation):
                 self.parts.events.drop(event)
@@ -280,7 +281,7 @@ class Coordinator:
                 effects += self._execute(event)
         return effects
 
-    def doubt(self, node: NodeId) -> Effects:
+    def doubt(self, node: NodeId) -> Outcomes:
         """Probe a node whose departure is in doubt. After `ask_tries` probes without an answer it counts as departed.
 
         Called when the doubt begins, and then every `ask_ms` by a timer.
@@ -290,7 +291,7 @@ class Coordinator:
         """
         config = self.parts.config
         doubted = [event for event in self.parts.events.open() if event.node == node and event.state == DOUBT]
-        effects: Effects = []
+        effects: Outcomes = []
         for event in doubted:
             event.pings += 1
             if event.pings > config.ask_tries or self.parts.is_dead(node, event.incarnation):
@@ -300,7 +301,7 @@ class Coordinator:
             effects += [Send(node, Probe(0)), SetTimer(f"doubt/{node}", config.ask_ms)]
         return effects
 
-    def _stand_by(self, event: Event) -> Effects:
+    def _stand_by(self, event: Event) -> Outcomes:
         """Take over a departure that our own detector has noticed, unless a successor nearer to the node handles it.
 
         All nearer successors are told of the departure, and those that handle it answer. The time-out grows with their
@@ -317,13 +318,13 @@ class Coordinator:
         )
         if len(nearer) >= config.resilience:
             return []
-        told: Effects = [Send(one, Churn("leave", event.node, event.incarnation)) for one in awake]
+        told: Outcomes = [Send(one, Churn("leave", event.node, event.incarnation)) for one in awake]
         wait_ms = max(1, len(awake) * config.helper_tries * config.ask_ms)
         return [*told, SetTimer(f"standby/{event.node}", wait_ms)]
 
-    def overdue(self, node: NodeId) -> Effects:
+    def overdue(self, node: NodeId) -> Outcomes:
         """Take over a departure because no nearer successor has said that it handles it (timer of `_stand_by`)."""
-        effects: Effects = []
+        effects: Outcomes = []
         for event in self.parts.events.open():
             if event.kind == "leave" and event.node == node and event.state == STANDBY and not event.is_handled:
                 event.is_late = True
@@ -335,7 +336,7 @@ class Coordinator:
         place = identifier(node)
         return clockwise(place, identifier(one)) < clockwise(place, self.parts.ring.identifier)
 
-    def _standby(self, event: Event) -> Effects:
+    def _standby(self, event: Event) -> Outcomes:
         """Take over an event on standby if it is ours by now, or if it is late and its node is in our range."""
         parts = self.parts
         patience = parts.config.standby_periods + (parts.config.ready_wait if event.kind == "join" else 0)
@@ -353,7 +354,7 @@ class Coordinator:
                 parts.events.drop(event)
         return []
 
-    def _take_over(self, event: Event) -> Effects:
+    def _take_over(self, event: Event) -> Outcomes:
         """Handle an event that was on standby. Probe the node first unless its departure is certain."""
         reached("a standby takes over a repair")
         if not self.parts.ring.is_coordinator(event.node):
@@ -363,18 +364,18 @@ class Coordinator:
             return self._begin_doubt(event)
         return self._confirmed(event)
 
-    def _begin_doubt(self, event: Event) -> Effects:
+    def _begin_doubt(self, event: Event) -> Outcomes:
         """Begin to probe the node of a departure."""
         event.move(DOUBT, self.parts.ticks)
         event.pings = 0
         return self.doubt(event.node)
 
-    def _confirmed(self, event: Event) -> Effects:
+    def _confirmed(self, event: Event) -> Outcomes:
         """Execute an event that is certain."""
         event.move(EXE, self.parts.ticks)
         return self._execute(event)
 
-    def _execute(self, event: Event) -> Effects:
+    def _execute(self, event: Event) -> Outcomes:
         """Start the repair of an event as soon as its view is ready or the wait is over (processExeQ)."""
         parts = self.parts
         if event.kind == "join" and not event.is_late and not parts.ring.is_coordinator(event.node):
@@ -405,7 +406,7 @@ class Coordinator:
         repair.departed[event.node] = Departed(event.incarnation, frozenset(), {}, False)
         return repair.start()
 
-    def repair_done(self, repair: Repair | Join) -> Effects:
+    def repair_done(self, repair: Repair | Join) -> Outcomes:
         """End the event of a repair that is done, if it has one, and tell all nodes that wait for the end of the event.
 
         A departure whose repair gave up is repaired again, up to `TRIES_MAX` times. A joiner whose join gave up asks
@@ -427,21 +428,7 @@ class Coordinator:
         parts.held.done(event.node, run_of(event.incarnation), parts.ticks)
         return departure_over(event, repair, parts.ring.successors, parts.route)
 
-    def _loss(self, node: NodeId, incarnation: int) -> Event | None:
-        """Return the event of this departure, or None if it is a new one.
-
-        A finished event is dropped if the node has refuted its suspicion since. It came back from a pause, for example,
-        in the same run. Later repairs may have counted on it, so its departure now is another one.
-        """
-        event = self.parts.events.get("leave", node, incarnation)
-        if event is not None and event.state == DONE and incarnation > event.incarnation:
-            self.parts.events.drop(event)
-            return None
-        if event is not None:
-            event.incarnation = max(event.incarnation, incarnation)
-        return event
-
-    def _survivor(self, event: Event, report: Report) -> Effects:
+    def _survivor(self, event: Event, report: Report) -> Outcomes:
         """Take in the report of a neighbor of the departed node. The repair is not done before it covers that neighbor.
 
         If a finished repair did not cover it, the event is opened again.

@@ -6,18 +6,19 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
-from trellis.protocols.effects import Effects, NodeId, Send
+from trellis.protocols.effects import NodeId, Send
 from trellis.protocols.omen.membership.events import Event
 from trellis.protocols.omen.messages import Finished, JoinDone, ReportOk
 from trellis.protocols.omen.repair.join import Join
 from trellis.protocols.omen.repair.repair import Repair
+from trellis.protocols.omen.signals import Outcomes
 from trellis.protocols.ring import identifier
 
 # Sends a message toward a ring position, around the given nodes.
-Route = Callable[[int, msgspec.Struct, Collection[NodeId]], Effects]
+Route = Callable[[int, msgspec.Struct, Collection[NodeId]], Outcomes]
 
 
-def join_over(join: Join, successors: list[NodeId]) -> Effects:
+def join_over(join: Join, successors: list[NodeId]) -> Outcomes:
     """Tell the joiner and our successors that a join is over. If it gave up, tell none: the joiner asks again."""
     if join.gave_up:
         return []
@@ -28,13 +29,13 @@ def join_over(join: Join, successors: list[NodeId]) -> Effects:
     ]
 
 
-def departure_over(event: Event, repair: Repair, successors: list[NodeId], route: Route) -> Effects:
+def departure_over(event: Event, repair: Repair, successors: list[NodeId], route: Route) -> Outcomes:
     """Tell our successors and the survivors that a departure is repaired. A node that leaves is told as well."""
     finished = Finished(event.node, event.incarnation, "leave")
     done = ReportOk(event.node, event.incarnation, "done")
     # Deviation: [OM Alg. 6, notifySuccRange] names the L successors of the churned node. Ours are those of its
     # coordinator: the same nodes, and one more behind them.
-    effects: Effects = [Send(peer, finished) for peer in successors]
+    effects: Outcomes = [Send(peer, finished) for peer in successors]
     effects += _group_over(repair, route)
     survivors = dict.fromkeys(event.reporters)
     if not event.is_announced:  # A node that leaves closes its links itself, so its neighbors wait for nothing.
@@ -45,9 +46,9 @@ def departure_over(event: Event, repair: Repair, successors: list[NodeId], route
     return effects
 
 
-def _group_over(repair: Repair, route: Route) -> Effects:
+def _group_over(repair: Repair, route: Route) -> Outcomes:
     """Tell the coordinators and the survivors of the other members of a group that the repair covers them too."""
-    effects: Effects = []
+    effects: Outcomes = []
     for name, one in repair.departed.items():
         if name == repair.node or not one.neighbors or repair.gave_up:
             continue

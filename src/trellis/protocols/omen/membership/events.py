@@ -8,9 +8,23 @@ An event is about one run of a node, so a departure that is reported twice is on
     `repairing` our repair is under way
     `done`      the departure is repaired; kept for `keep_periods`, so that late reports find it. Joins are dropped then
 
-An event moves from standby to doubt or exe when we take it over. It moves from doubt to exe when the node does not
-answer, and is dropped when the node answers. It moves back to standby if another coordinator repairs the group of its
-node. A done event moves to standby when a report comes from a survivor that the repair has not covered.
+| from              | to        | when                                                                           |
+| ----------------- | --------- | ------------------------------------------------------------------------------ |
+| -                 | standby   | we hear of it, and another node is the coordinator                             |
+| -                 | exe       | the node asks us to join, or tells us that it leaves, and we are coordinator   |
+| -                 | done      | another node tells us that it is repaired                                      |
+| standby           | doubt     | we take it over, and the departure is not certain                              |
+| standby           | exe       | we take it over, and it is certain                                             |
+| standby           | standby   | a time-out, while the node is out of our range                                 |
+| standby, doubt    | -         | the node is alive; on standby also after several time-outs                     |
+| doubt             | exe       | the node does not answer, our own detector suspects it, or it says it leaves   |
+| exe               | repairing | its view is ready, or was waited for long enough                               |
+| exe, repairing    | standby   | another coordinator repairs the group of its node; or a join is no longer ours |
+| repairing         | exe       | the repair gave up                                                             |
+| repairing         | done      | the repair of a departure is done; a join is dropped instead                   |
+| any but repairing | done      | another coordinator has finished it                                            |
+| done              | standby   | a survivor reports that the repair has not covered                             |
+| done              | -         | `keep_periods` are over, or the node has refuted its suspicion since           |
 
 `Coordinator` (coordinator.py) has handleChurnEvent, processExeQ and processStandbyL. gcChurnEvent is `finish` and
 `forget_old`.
@@ -20,11 +34,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.omen.me import run_of
 
-DOUBT, EXE, STANDBY, REPAIRING, DONE = "doubt", "exe", "standby", "repairing", "done"
+
+class EventState(StrEnum):
+    """The states of an event."""
+
+    STANDBY = "standby"
+    DOUBT = "doubt"
+    EXE = "exe"
+    REPAIRING = "repairing"
+    DONE = "done"
+
+
+STANDBY, DOUBT, EXE, REPAIRING, DONE = EventState
+TRANSITIONS = {
+    STANDBY: (STANDBY, DOUBT, EXE, DONE),
+    DOUBT: (EXE, DONE),
+    EXE: (STANDBY, REPAIRING, DONE),
+    REPAIRING: (STANDBY, EXE, DONE),
+    DONE: (STANDBY, DONE),
+}
 # Most events that are kept. A node hears only of churn in its own range of the ring, which has about 2L nodes. Each of
 # them would have to restart hundreds of times within `keep_periods` to reach this limit. So a peer that causes more
 # events invents names.
@@ -39,7 +72,7 @@ class Event:
     node: NodeId
     incarnation: int
     since: int  # The tick at which its present state began.
-    state: str = DOUBT
+    state: EventState = DOUBT
     reporters: dict[NodeId, tuple[Topic, ...]] = field(default_factory=dict)  # survivor -> topics of its lost link
     pings: int = 0  # Probes sent since it is in doubt.
     repair: int | None = None  # Number of its repair while that is under way.
@@ -51,8 +84,9 @@ class Event:
     is_late: bool = False  # We have taken it over after a time-out.
     is_handled: bool = False  # A nearer successor of the node has said that it knows of the event.
 
-    def move(self, state: str, tick: int) -> None:
-        """Enter a state."""
+    def move(self, state: EventState, tick: int) -> None:
+        """Enter a state. `TRANSITIONS` must allow it."""
+        assert state in TRANSITIONS[self.state], f"{self.kind} of {self.node}: from {self.state} to {state}"
         self.state, self.since = state, tick
 
     @property
@@ -71,7 +105,7 @@ class Events:
         """Return the event of this run of the node, whatever the refutations in `incarnation` and in the event."""
         return self.events.get((kind, node, run_of(incarnation)))
 
-    def add(self, kind: str, node: NodeId, incarnation: int, tick: int, state: str) -> Event:
+    def add(self, kind: str, node: NodeId, incarnation: int, tick: int, state: EventState) -> Event:
         """Create an event, keep it, and return it. If all kept events are repairs of our own, it is not kept."""
         event = Event(kind, node, incarnation, tick, state)
         if len(self.events) >= EVENTS_MAX:
@@ -83,6 +117,20 @@ class Events:
     def open(self) -> Iterator[Event]:
         """Return the events that are not done, in the order in which this node heard of them (localtime)."""
         return iter([event for event in self.events.values() if event.is_open])
+
+    def departure(self, node: NodeId, incarnation: int) -> Event | None:
+        """Return the event of this departure, or None if it is a new one.
+
+        A finished event is dropped if the node has refuted its suspicion since. It came back from a pause, for example,
+        in the same run. Later repairs may have counted on it, so its departure now is another one.
+        """
+        event = self.get("leave", node, incarnation)
+        if event is not None and event.state == DONE and incarnation > event.incarnation:
+            self.drop(event)
+            return None
+        if event is not None:
+            event.incarnation = max(event.incarnation, incarnation)
+        return event
 
     def was_announced(self, node: NodeId, incarnation: int) -> bool:
         """Return whether this node has told us that it leaves."""

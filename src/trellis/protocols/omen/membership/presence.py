@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from trellis.protocols.effects import Effects, Left, NodeId, Send
+from trellis.protocols.effects import Left, NodeId, Send
 from trellis.protocols.omen.me import run_of
 from trellis.protocols.omen.messages import Finished, Join, JoinDone, Leaving
 from trellis.protocols.omen.parts import Parts
+from trellis.protocols.omen.signals import Outcomes
 
 JOIN_PERIODS = 4  # Periods until a joiner repeats its request to the same successor.
 
@@ -52,7 +53,7 @@ class Presence:
 
     # Joining
 
-    def ask_to_join(self, *, is_planned: bool) -> Effects:
+    def ask_to_join(self, *, is_planned: bool) -> Outcomes:
         """Ask our successor to link us, if we have not joined yet. Called once per period.
 
         `is_planned`: planned links are awaited, so that a join is not needed yet.
@@ -66,7 +67,7 @@ class Presence:
         self._asked = (successor, tick)
         return [Send(successor, Join(self.me.incarnation, self.me.topics))]
 
-    def on_join_done(self, message: JoinDone) -> Effects:
+    def on_join_done(self, message: JoinDone) -> Outcomes:
         """Note that a coordinator has linked us."""
         if run_of(message.incarnation) == run_of(self.me.incarnation):
             self.parts.is_joining = False
@@ -74,7 +75,7 @@ class Presence:
 
     # Leaving
 
-    def leave(self) -> Effects:
+    def leave(self) -> Outcomes:
         """Announce that we leave.  [A-OMN-26]
 
         We close our links when a successor has repaired around us, or after `leave_periods_max`.
@@ -86,14 +87,14 @@ class Presence:
         self.me.leaving = self.me.interest
         return self._depart() if self._is_alone else self._announce()
 
-    def tick(self) -> Effects:
+    def tick(self) -> Outcomes:
         """Repeat that we leave, or leave if that takes too long. Called once per period."""
         if self.leaving_since is None:
             return []
         is_late = self.parts.ticks - self.leaving_since > self.parts.config.leave_periods_max
         return self._depart() if is_late or self._is_alone else self._announce()
 
-    def on_repaired(self) -> Effects:
+    def on_repaired(self) -> Outcomes:
         """Leave, because a coordinator has repaired around us."""
         return self._depart(is_repaired=True) if self.leaving_since is not None else []
 
@@ -105,10 +106,10 @@ class Presence:
         """
         return not self.links.up() or not self.ring.successors
 
-    def _announce(self) -> Effects:
+    def _announce(self) -> Outcomes:
         return [Send(peer, Leaving(self.parts.own.record)) for peer in self.ring.successors]
 
-    def _depart(self, *, is_repaired: bool = False) -> Effects:
+    def _depart(self, *, is_repaired: bool = False) -> Outcomes:
         """Close all links and leave. `is_repaired`: a coordinator has repaired around us, so no topic needs us.
 
         Deviation: in the paper a node that has left is noticed by its silence. Here it sends `Finished` to all nodes
@@ -116,7 +117,7 @@ class Presence:
         to homes of topics would go to a node that has left. Another node that leaves would wait for their answers.
         """
         self.has_left = True
-        effects: Effects = []
+        effects: Outcomes = []
         for peer in list(self.links.links):
             effects += self.links.close(peer)
         over = Finished(self.me.id, self.me.incarnation, "leave")

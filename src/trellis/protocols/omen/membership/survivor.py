@@ -1,6 +1,6 @@
 """The survivor: reacts to links that this node has lost.
 
-`OMenNode` calls `on_lost` for every lost link. The reaction depends on why the link was lost (`Lost.why`):
+`OMenNode` calls `on_lost` for every lost link. The reaction depends on why the link was lost (`LinkLost.why`):
 
 silent, restarted   The peer seems to have departed. We report to its first living ring successor, the coordinator, that
                     we were a neighbor. A few survivors report at once. The others do so after `REPORT_PAUSE` periods,
@@ -22,12 +22,13 @@ from collections.abc import Iterable
 import msgspec
 
 from trellis import ids
-from trellis.protocols.effects import Effects, NodeId, Send, Topic
-from trellis.protocols.omen.links.links import UP, Lost
+from trellis.protocols.effects import NodeId, Send, Topic
+from trellis.protocols.omen.links.link import UP
 from trellis.protocols.omen.me import run_of
 from trellis.protocols.omen.messages import NodeRun, Probe, Report, ReportOk
 from trellis.protocols.omen.parts import Parts
 from trellis.protocols.omen.repair.repairs import Repairs
+from trellis.protocols.omen.signals import LinkLost, Outcomes
 from trellis.protocols.ring import identifier
 
 REPORTERS = 3  # Neighbors of a lost node that report at once, on average.
@@ -62,7 +63,7 @@ class Survivor:
         self.relinks: dict[NodeId, _Relink] = {}  # Links to living peers that we open again.
         self.former: dict[NodeId, _Relink] = {}  # Neighbors that were lost by silence, oldest first.
 
-    def on_lost(self, lost: Lost) -> Effects:
+    def on_lost(self, lost: LinkLost) -> Outcomes:
         """Begin to report a departed neighbor, or to open a link to a living one again."""
         if lost.why == "silent" and lost.was_up:
             self.former.pop(lost.peer, None)
@@ -81,9 +82,9 @@ class Survivor:
             return self._relink(lost.peer, lost.interest, lost.incarnation)
         return []
 
-    def tick(self) -> Effects:
+    def tick(self) -> Outcomes:
         """Repeat reports that are due, look at links that stay down, and probe former neighbors."""
-        effects: Effects = []
+        effects: Outcomes = []
         for key, report in list(self.reports.items()):
             if self.parts.ticks - report.since > self.parts.config.report_tries:
                 del self.reports[key]
@@ -94,7 +95,7 @@ class Survivor:
             effects += self._relink_due(peer, relink)
         return [*effects, *self._try_former()]
 
-    def on_report_ok(self, message: ReportOk) -> Effects:
+    def on_report_ok(self, message: ReportOk) -> Outcomes:
         """Stop reporting a departure that is repaired, or whose node is alive. Report later if its repair goes on."""
         key = (message.node, run_of(message.incarnation))
         if key not in self.reports:
@@ -115,14 +116,14 @@ class Survivor:
             if report is not None:
                 report.due = self.parts.ticks + self.parts.config.standby_periods
 
-    def alive(self, peer: NodeId, incarnation: int) -> Effects:
+    def alive(self, peer: NodeId, incarnation: int) -> Outcomes:
         """Open the link again to a former neighbor that has answered in the same run."""
         former = self.former.pop(peer, None)
         if former is None or run_of(former.incarnation) != run_of(incarnation) or peer in self.parts.links:
             return []
         return self._relink(peer, former.shared, incarnation)
 
-    def _try_former(self) -> Effects:
+    def _try_former(self) -> Outcomes:
         """Probe former neighbors for `try_soon` periods. Suspects among them are left out: the node probes these."""
         parts = self.parts
         for peer in [one for one, lost in self.former.items() if parts.ticks - lost.since > parts.config.try_soon]:
@@ -130,7 +131,7 @@ class Survivor:
         asked = [one for one in self.former if not parts.believes_dead(one) and one not in parts.links]
         return [Send(one, Probe(self.former[one].incarnation)) for one in asked]
 
-    def _report(self, peer: NodeId, run: int) -> Effects:
+    def _report(self, peer: NodeId, run: int) -> Outcomes:
         """Report a departure to one node: in turn to each successor that the node had named, then by the ring."""
         report = self.reports[peer, run]
         message = Report(peer, report.incarnation, self.parts.me.id, 0, report.topics)
@@ -141,7 +142,7 @@ class Survivor:
             return [Send(told[choice], message)]
         return self.parts.route(identifier(peer), message, (peer,))
 
-    def _relink(self, peer: NodeId, interest: int, incarnation: int) -> Effects:
+    def _relink(self, peer: NodeId, interest: int, incarnation: int) -> Outcomes:
         """Open the link to a living peer again if we still share topics."""
         me = self.parts.me
         if me.is_leaving or not interest & me.interest:
@@ -149,7 +150,7 @@ class Survivor:
         self.relinks[peer] = _Relink(self.parts.ticks, interest & me.interest, incarnation)
         return self.parts.links.open(peer)
 
-    def _relink_due(self, peer: NodeId, relink: _Relink) -> Effects:
+    def _relink_due(self, peer: NodeId, relink: _Relink) -> Outcomes:
         """Start a repair of the topics of a link that has stayed down for `relink_periods`.
 
         If the peer does not answer, that repair counts it as departed.

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import msgspec
 
-from trellis.protocols.effects import Effects, NodeId, Send, Topic
+from trellis.protocols.effects import NodeId, Send, Topic
 from trellis.protocols.omen.links.hints import root_key
 from trellis.protocols.omen.messages import RootHeard, RootMeet, RootReport
 from trellis.protocols.omen.parts import Parts
 from trellis.protocols.omen.rendezvous.homes import Homes
 from trellis.protocols.omen.repair.repairs import Repairs
+from trellis.protocols.omen.signals import Outcomes
 from trellis.protocols.ring import identifier
 
 ALONE_PATIENCE = 5  # Periods that a node without a neighbor on a topic waits for the repair after its subscription.
@@ -35,7 +36,7 @@ class Roots:
         self._alone: dict[int, int] = {}  # topic -> the last tick at which we had no neighbor on it
         self._predecessor = parts.ring.predecessor  # At the last tick. Our range of the ring begins behind it.
 
-    def tick(self) -> Effects:
+    def tick(self) -> Outcomes:
         """Report topics of which we have been the root for long enough. Link to roots that we were told of."""
         parts = self.parts
         effects = [*self._cover_met(), *self._hand_on()]
@@ -71,7 +72,7 @@ class Roots:
                 effects += parts.route(identifier(topic), report)
         return effects
 
-    def on_report(self, message: RootReport) -> Effects:
+    def on_report(self, message: RootReport) -> Outcomes:
         """Answer a root's report, and tell the other roots about it. Pass it on if we are not the topic's home."""
         parts, place = self.parts, identifier(message.topic)
         if parts.ring.responsible(place) != parts.me.id:
@@ -82,7 +83,7 @@ class Roots:
         others = self.homes.report(topic, root, parts.ticks)
         return [Send(root, RootHeard(topic)), *[Send(other, RootMeet(topic, root)) for other in others]]
 
-    def on_heard(self, sender: NodeId, message: RootHeard) -> Effects:
+    def on_heard(self, sender: NodeId, message: RootHeard) -> Outcomes:
         """Remember the home location of a topic. Our next report is due after `root_beat` periods."""
         me = self.parts.me
         bit = me.table.known(message.topic)
@@ -91,7 +92,7 @@ class Roots:
             self._due[bit.bit_length() - 1] = self.parts.ticks + self.parts.config.root_beat
         return []
 
-    def on_meet(self, message: RootMeet) -> Effects:
+    def on_meet(self, message: RootMeet) -> Outcomes:
         """Connect our part of a topic with another part, whose root the message names.
 
         The root of greater key links to the other. If our key is smaller, we tell the other root about us, so that it
@@ -112,7 +113,7 @@ class Roots:
             return []
         return self.parts.links.open(message.root)
 
-    def _hand_on(self) -> Effects:
+    def _hand_on(self) -> Outcomes:
         """Pass the reports of roots on to the new homes of topics for which we are no longer responsible.
 
         The roots themselves would report there up to `root_beat` periods later. After a partition has healed, topics
@@ -122,7 +123,7 @@ class Roots:
         if parts.ring.predecessor == self._predecessor:
             return []
         self._predecessor = parts.ring.predecessor
-        effects: Effects = []
+        effects: Outcomes = []
         for topic in list(self.homes.roots):
             home = parts.ring.responsible(identifier(topic))
             if home != parts.me.id:
@@ -130,7 +131,7 @@ class Roots:
                 effects += [Send(home, RootReport(topic, root, 0)) for root in roots if not parts.believes_dead(root)]
         return effects
 
-    def _cover_met(self) -> Effects:
+    def _cover_met(self) -> Outcomes:
         """Link to the roots that we were told of, on topics that no neighbor of ours has.
 
         One join does this for all of them, every other period, because one link may serve several topics.

@@ -10,7 +10,7 @@ from itertools import islice
 
 import msgspec
 
-from trellis.protocols.effects import Effects, NodeId, Send
+from trellis.protocols.effects import NodeId, Send
 from trellis.protocols.omen.me import run_of
 from trellis.protocols.omen.messages import (
     HINTS_MAX,
@@ -25,6 +25,7 @@ from trellis.protocols.omen.messages import (
     pack,
 )
 from trellis.protocols.omen.parts import Parts
+from trellis.protocols.omen.signals import Outcomes
 from trellis.protocols.ring import identifier
 from trellis.protocols.topics import places
 
@@ -32,7 +33,7 @@ from trellis.protocols.topics import places
 ROUTE_BYTES_MAX = 1 << 18
 
 
-def answers(parts: Parts, sender: NodeId, question: Ask) -> Effects:
+def answers(parts: Parts, sender: NodeId, question: Ask) -> Outcomes:
     """Answer the asker, or add our answer to the question and pass it on to the next node of its route."""
     way = question.way
     if way is not None and _is_odd(parts, way):
@@ -118,7 +119,7 @@ def answer(parts: Parts, question: Ask) -> Answer:
     )
 
 
-def find_record(parts: Parts, question: FindRecord) -> Effects:
+def find_record(parts: Parts, question: FindRecord) -> Outcomes:
     """Answer with the record of a node, or pass the question on.
 
     The question goes along the ring to the first living successor of the node. Then it goes from one successor to the

@@ -24,7 +24,7 @@ other, so one link to any of them is enough. All new links end at the joiner. Th
 
 from __future__ import annotations
 
-from trellis.protocols.effects import Effects, NodeId
+from trellis.protocols.effects import NodeId
 from trellis.protocols.omen.repair.joins import chosen_partners, parts_to_join, uncovered
 from trellis.protocols.omen.repair.procedure import (
     ANSWERS,
@@ -36,6 +36,7 @@ from trellis.protocols.omen.repair.procedure import (
     Procedure,
     Transitions,
 )
+from trellis.protocols.omen.signals import Outcomes
 
 TRANSITIONS: Transitions = {
     NEW: (ANSWERS,),
@@ -57,7 +58,7 @@ class Join(Procedure):
 
     # Inputs
 
-    def start(self) -> Effects:
+    def start(self) -> Outcomes:
         """Begin the join, or begin it again: forget all answers, and ask the joiner."""
         self._move(ANSWERS)
         self.starts += 1
@@ -71,7 +72,7 @@ class Join(Procedure):
             self._timer(self.questions.patience),
         ]
 
-    def on_dead(self, node: NodeId) -> Effects:
+    def on_dead(self, node: NodeId) -> Outcomes:
         """Start again if the joiner is suspected. Go on without any other node, since nothing was proven by it.
 
         A new start while links are being opened would give the joiner twice the links that it needs.
@@ -90,7 +91,7 @@ class Join(Procedure):
 
     # Steps
 
-    def _decide(self) -> Effects:
+    def _decide(self) -> Outcomes:
         """Ask further nodes that may become neighbors of the joiner. If there are none, have the links opened."""
         self.questions.end_routes()
         more = self._partners()
@@ -122,7 +123,7 @@ class Join(Procedure):
             return [one for one, (topics, _) in offers.items() if topics & uncovered(told, self.node)]
         return chosen_partners(told, self.node, offers, context.low_edges, context.key, self.config.rho)
 
-    def _linked(self) -> Effects:
+    def _linked(self) -> Outcomes:
         """Finish when no new link is awaited any more. Start again if an end of one was suspected."""
         if not self.links.opening and self.is_short:
             self.is_short = False

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from trellis.protocols.effects import Effects, NodeId, Send
+from trellis.protocols.effects import NodeId, Send
 from trellis.protocols.omen.knowledge import Answers
 from trellis.protocols.omen.messages import NodeRun, OpenLink
 from trellis.protocols.omen.shadow import Pair
+from trellis.protocols.omen.signals import Outcomes
 from trellis.protocols.wire import PEERS_MAX
 
 
@@ -29,11 +30,11 @@ class NewLinks:
         """Replace the links that are not up yet by these."""
         self.opening = dict.fromkeys(pairs, 0)
 
-    def request(self, answers: Answers) -> Effects:
+    def request(self, answers: Answers) -> Outcomes:
         """Return the requests to open all links that are not up. `answers` has the incarnations of their ends."""
         for pair in self.opening:
             self.opening[pair] += 1
-        effects: Effects = []
+        effects: Outcomes = []
         first: dict[NodeId, list[NodeRun]] = {}
         ends = Counter(node for pair in self.opening for node in pair)
         for (one, other), count in self.opening.items():

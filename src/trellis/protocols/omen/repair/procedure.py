@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from trellis.protocols.descriptors import Descriptor
-from trellis.protocols.effects import CancelTimer, Effects, NodeId, SetTimer, Topic
+from trellis.protocols.effects import CancelTimer, NodeId, SetTimer, Topic
 from trellis.protocols.omen.config import OMenConfig
 from trellis.protocols.omen.messages import Answer, FindRecord, LinkOpened, Opened, Record
 from trellis.protocols.omen.moments import Announce, ChoiceEnded, ChoiceStarted, unobserved
 from trellis.protocols.omen.repair.new_links import NewLinks
 from trellis.protocols.omen.repair.questions import Questions
 from trellis.protocols.omen.shadow import LowEdges, Pair
+from trellis.protocols.omen.signals import Outcomes, RepairDone
 
 STARTS_MAX = 6  # Most starts before a repair or join gives up.
 REPAIR_TIMER = "mend"  # First part of the timers' tags. Digests of recorded runs depend on it.
@@ -53,7 +54,7 @@ class Context:
     low_edges: LowEdges  # Alg. 1
     key: Callable[[NodeId], int]  # Breaks ties.
     # Sends a question for a record: (the question, nodes to avoid, earlier tries).
-    find: Callable[[FindRecord, Collection[NodeId], int], Effects] = lambda question, avoided, tries: []
+    find: Callable[[FindRecord, Collection[NodeId], int], Outcomes] = lambda question, avoided, tries: []
     held: Callable[[NodeId, int], Record | None] = lambda node, run: None  # Returns the record that we hold of a run.
     is_quiet: Callable[[NodeId], bool] = lambda node: False  # Whether a node has missed periods and may hang.
     described: Callable[[NodeId], Descriptor | None] = lambda node: None  # Returns what gossip says about a node.
@@ -96,45 +97,45 @@ class Procedure:
 
     # Inputs
 
-    def start(self) -> Effects:
+    def start(self) -> Outcomes:
         """Begin, or begin again: forget all answers."""
         raise NotImplementedError
 
-    def on_dead(self, node: NodeId) -> Effects:
+    def on_dead(self, node: NodeId) -> Outcomes:
         """Handle that a node is suspected."""
         raise NotImplementedError
 
-    def _decide(self) -> Effects:
+    def _decide(self) -> Outcomes:
         """Decide on the next step, now that all nodes have answered or were given up."""
         raise NotImplementedError
 
-    def _examine(self) -> Effects:
+    def _examine(self) -> Outcomes:
         """Decide on the next step, and announce when that begins and ends."""
         self.context.announce(ChoiceStarted(self.number))
         effects = self._decide()
         self.context.announce(ChoiceEnded(self.number))
         return effects
 
-    def again(self) -> Effects:
+    def again(self) -> Outcomes:
         """Start again because something has changed. Give up if that has happened too often."""
         if self.starts >= STARTS_MAX:
             self.gave_up = True
             return self._finish()
         return self.start()
 
-    def on_answer(self, sender: NodeId, answer: Answer) -> Effects:
+    def on_answer(self, sender: NodeId, answer: Answer) -> Outcomes:
         """Take in an answer, and go on if it was the last one."""
         if self.state in ASKING and self.questions.take(sender, answer):
             return self._examine()
         return []
 
-    def on_opened(self, sender: NodeId, message: LinkOpened) -> Effects:
+    def on_opened(self, sender: NodeId, message: LinkOpened) -> Outcomes:
         """Note new links that are up."""
         opened = [Opened(message.peer, message.peer_version), *message.more]
         self.links.on_opened(sender, [one.peer for one in opened])
         return self._linked() if self.state == LINKS else []
 
-    def on_timer(self) -> Effects:
+    def on_timer(self) -> Outcomes:
         """Repeat what has not been answered in time."""
         if self.state in ASKING:
             return self._ask_again()
@@ -146,14 +147,14 @@ class Procedure:
 
     # Steps
 
-    def _ask_again(self) -> Effects:
+    def _ask_again(self) -> Outcomes:
         """Repeat questions. Go on without the nodes that were asked often enough."""
         effects, _ = self.questions.repeat()
         if self.questions.is_complete:
             return [*effects, *self._examine()]
         return [*effects, self._timer(1)]
 
-    def _ask_for_more(self, nodes: Collection[NodeId]) -> Effects:
+    def _ask_for_more(self, nodes: Collection[NodeId]) -> Outcomes:
         """Ask nodes whose answers only save links."""
         return [*self.questions.ask(nodes, required=False), self._timer(self.questions.patience)]
 
@@ -178,7 +179,7 @@ class Procedure:
             centre=centre,
         )
 
-    def _open(self, chosen: list[Pair]) -> Effects:
+    def _open(self, chosen: list[Pair]) -> Outcomes:
         """Have the chosen links opened. Finish if there are none."""
         if not chosen:
             return self._finish()
@@ -186,13 +187,13 @@ class Procedure:
         self.links.choose(chosen)
         return [*self.links.request(self.questions.answers), self._timer(2)]
 
-    def _linked(self) -> Effects:
+    def _linked(self) -> Outcomes:
         """Finish when no new link is awaited any more."""
         return self._finish() if not self.links.opening else []
 
-    def _finish(self) -> Effects:
+    def _finish(self) -> Outcomes:
         self._move(DONE)
-        return [CancelTimer(f"{REPAIR_TIMER}/{self.number}")]
+        return [CancelTimer(f"{REPAIR_TIMER}/{self.number}"), RepairDone(self.number)]
 
     def _timer(self, times: int) -> SetTimer:
         """Set the timer of this procedure to `times` times `ask_ms`."""

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from trellis.protocols.effects import Effects, NodeId, Send, Topic
+from trellis.protocols.effects import NodeId, Send, Topic
 from trellis.protocols.omen.config import OMenConfig
 from trellis.protocols.omen.knowledge import Answers, Told, masks
 from trellis.protocols.omen.messages import Answer, Ask, NodeRun, Relayed, Route
 from trellis.protocols.omen.repair.routes import split_into_routes
+from trellis.protocols.omen.signals import Outcomes
 from trellis.protocols.wire import PEERS_MAX
 
 
@@ -85,7 +86,7 @@ class Questions:
         """Return the bitset of those of these topics that the questions are about."""
         return sum(1 << self.index_of[topic] for topic in topics if topic in self.index_of)
 
-    def ask(self, nodes: Iterable[NodeId], *, required: bool) -> Effects:
+    def ask(self, nodes: Iterable[NodeId], *, required: bool) -> Outcomes:
         """Ask nodes that were not asked yet.
 
         Required nodes, quiet nodes and we ourselves are asked directly. The others share questions on routes.
@@ -99,7 +100,7 @@ class Questions:
         self.asked.update(dict.fromkeys(fresh, 2))
         alone = [node for node in fresh if node in self.required or node == self.me or self.is_quiet(node)]
         others = [node for node in fresh if node not in alone]
-        effects: Effects = []
+        effects: Outcomes = []
         for route in [*[[node] for node in alone], *split_into_routes(others, self.config.way_max)]:
             if len(route) == 1:
                 effects.append(self._question(route[0]))
@@ -115,7 +116,7 @@ class Questions:
         departed = tuple(self.departed_near(node)[:PEERS_MAX])
         return Send(node, Ask(self.number, self.attempt, self.topics, departed))
 
-    def repeat(self) -> tuple[Effects, list[NodeId]]:
+    def repeat(self) -> tuple[Outcomes, list[NodeId]]:
         """Repeat questions that were not answered. Return them, and the nodes that are given up instead."""
         silent = [node for node in self.asked if node not in self.answers]
         alone = [node for node in silent if node not in self._on_routes]
@@ -123,7 +124,7 @@ class Questions:
         # `optional_tries` times. A node that was quiet before is asked once.
         tries = self.config.helper_tries or self.config.ask_tries
         given_up = [node for node in alone if self.asked[node] > (1 if self.is_quiet(node) else tries)]
-        effects: Effects = []
+        effects: Outcomes = []
         for node in silent:
             if node in given_up:
                 continue

@@ -37,7 +37,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from trellis.protocols.effects import Effects, NodeId, Topic
+from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.omen.me import run_of
 from trellis.protocols.omen.messages import FindRecord, FoundRecord, LinkOpened, NodeRun, Record
 from trellis.protocols.omen.repair.offers import Offer, covering
@@ -54,6 +54,7 @@ from trellis.protocols.omen.repair.procedure import (
     Procedure,
     Transitions,
 )
+from trellis.protocols.omen.signals import Outcomes
 from trellis.protocols.topics import places
 from trellis.reached import reached
 
@@ -114,7 +115,7 @@ class Repair(Procedure):
 
     # Inputs
 
-    def start(self) -> Effects:
+    def start(self) -> Outcomes:
         """Begin the repair, or begin it again: forget all answers, and get the records."""
         self._move(RECORDS)
         self.starts += 1
@@ -123,7 +124,7 @@ class Repair(Procedure):
         self.leavers = {}
         return self._get_records()
 
-    def reopen(self, survivor: NodeId, topics: tuple[Topic, ...]) -> Effects:
+    def reopen(self, survivor: NodeId, topics: tuple[Topic, ...]) -> Outcomes:
         """Take in the report of a survivor while the repair runs.
 
         In the states up to `answers` it is asked like the other required nodes. The repair starts again if it names a
@@ -141,14 +142,14 @@ class Repair(Procedure):
         self.starts = 0
         return self.start()
 
-    def on_dead(self, node: NodeId) -> Effects:
+    def on_dead(self, node: NodeId) -> Outcomes:
         """Start again if a node that this repair counts on is suspected."""
         if self.state in (*ASKING, LINKS) and (node in self.questions.answers or node in self.questions.asked):
             self.survivors.pop(node, None)
             return self.again()
         return []
 
-    def on_found(self, message: FoundRecord) -> Effects:
+    def on_found(self, message: FoundRecord) -> Outcomes:
         """Take in a record that we asked for, or the word that no successor has it."""
         departed = self.departed.get(message.node)
         if self.state != RECORDS or departed is None or departed.is_known:
@@ -160,7 +161,7 @@ class Repair(Procedure):
             departed.is_known = True  # No node has it. The reports of survivors must suffice.
         return self._get_records()
 
-    def on_opened(self, sender: NodeId, message: LinkOpened) -> Effects:
+    def on_opened(self, sender: NodeId, message: LinkOpened) -> Outcomes:
         """Note new links that are up. Start again if an end of one has changed its topics since its answer."""
         if self.state == LINKS:
             versions = {sender: message.topics_version, message.peer: message.peer_version}
@@ -177,15 +178,15 @@ class Repair(Procedure):
         told = self.questions.answers.told.get(node)
         return told is not None and topics_version != 0 and told.topics_version != topics_version
 
-    def on_timer(self) -> Effects:
+    def on_timer(self) -> Outcomes:
         """Repeat what has not been answered in time."""
         return self._get_records(repeat=True) if self.state == RECORDS else super().on_timer()
 
     # Records
 
-    def _get_records(self, repeat: bool = False) -> Effects:
+    def _get_records(self, repeat: bool = False) -> Outcomes:
         """Look for the records of all departed nodes. Begin to ask when none is missing any more."""
-        effects: Effects = []
+        effects: Outcomes = []
         is_waiting = False
         for name, departed in list(self.departed.items()):
             if departed.is_known:
@@ -218,7 +219,7 @@ class Repair(Procedure):
 
     # Answers
 
-    def _ask_required(self) -> Effects:
+    def _ask_required(self) -> Outcomes:
         """Ask all nodes whose answers are required: neighbors of the departed nodes, survivors, ends of a lost link."""
         self._move(ANSWERS)
         self.proofs = 0
@@ -235,7 +236,7 @@ class Repair(Procedure):
     def _departed_near(self, node: NodeId) -> list[NodeRun]:
         return [NodeRun(name, one.incarnation) for name, one in self.departed.items() if node in one.neighbors]
 
-    def _ask_again(self) -> Effects:
+    def _ask_again(self) -> Outcomes:
         """Repeat questions. Required nodes that were asked often enough count as departed."""
         effects, given_up = self.questions.repeat()
         for node in given_up:
@@ -262,7 +263,7 @@ class Repair(Procedure):
             *[neighbors for _, neighbors in self.leavers.values()],
         ]
 
-    def _decide(self) -> Effects:
+    def _decide(self) -> Outcomes:
         """Decide on the next step, now that all nodes have answered or were given up.
 
         In this order: get records of further departed nodes, ask further required nodes, ask for proofs, ask backups,

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trellis.protocols.effects import Effects, NodeId, Topic
+from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.omen.moments import Cause, RepairDropped, RepairFinished, RepairStarted
 from trellis.protocols.omen.repair.join import Join
 from trellis.protocols.omen.repair.procedure import Context
 from trellis.protocols.omen.repair.repair import Repair, RepairKind
+from trellis.protocols.omen.signals import Outcomes
 
 
 class Repairs:
@@ -54,7 +55,7 @@ class Repairs:
         """Return the repair or join of this number. None: it is over."""
         return self.under_way.get(number)
 
-    def on_dead(self, node: NodeId) -> Effects:
+    def on_dead(self, node: NodeId) -> Outcomes:
         """Tell all repairs that a node is suspected."""
         return [effect for repair in list(self.under_way.values()) for effect in repair.on_dead(node)]
 
