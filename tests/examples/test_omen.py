@@ -297,7 +297,7 @@ def test_a_node_that_is_back_is_linked_as_soon_as_its_earlier_life_is_repaired()
     coordinator.parts.ticks += coordinator.config.ready_wait
     coordinator.coordinator.tick()
     assert joins.state == EXE
-    coordinator.repairs.under_way.clear()  # the repair is over
+    coordinator.repairs.running.clear()  # the repair is over
     coordinator.coordinator.tick()
     assert joins.state == REPAIRING
 

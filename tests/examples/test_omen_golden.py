@@ -49,7 +49,7 @@ def twelve(crash=10):
             Random(place),
             config,
             contacts=names[:3],
-            neighbours=[names[u + v - place] for u, v in LINKS if place in (u, v)],
+            neighbors=[names[u + v - place] for u, v in LINKS if place in (u, v)],
         )
         for place, topics in INTERESTS.items()
     ]

@@ -74,7 +74,7 @@ def joining(*known, backups=()):
 
 
 def answers(join, name, wants, *named, degree=0):
-    neighbours = tuple(m.Neighbour(peer, 1, m.pack(mask)) for peer, mask in named)
+    neighbours = tuple(m.Neighbor(peer, 1, m.pack(mask)) for peer, mask in named)
     return join.on_answer(name, m.Answer(1, 1, 1, degree, m.pack(wants), b"", neighbours))
 
 

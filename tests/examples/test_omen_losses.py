@@ -123,7 +123,7 @@ def test_a_node_that_unsubscribes_while_a_repair_links_to_it_counts_the_new_link
 
     def is_linking():
         nodes = map(engine.world.node, engine.world.living)
-        return any(mend.state == "links" for node in nodes for mend in node.repairs.under_way.values())
+        return any(mend.state == "links" for node in nodes for mend in node.repairs.running.values())
 
     while not is_linking():
         engine.run(engine.world.now_ms + 1)
@@ -147,10 +147,10 @@ def test_a_topic_that_is_wanted_again_outlives_the_repair_that_would_have_ended_
     engine.unsubscribe("v", "t")
     engine.subscribe("v", "t")
     engine.unsubscribe("v", "t")
-    first, second = list(node.repairs.under_way)
-    while first in node.repairs.under_way:
+    first, second = list(node.repairs.running)
+    while first in node.repairs.running:
         engine.run(engine.world.now_ms + 1)
-    assert second not in node.repairs.under_way or "t" in node.me.topics
+    assert second not in node.repairs.running or "t" in node.me.topics
     assert parts(after(engine, 30)) == [["a", "b"]]
 
 

@@ -166,7 +166,7 @@ def triangle():
 
 def answer(*peers, wants=1):
     return m.Answer(
-        1, 1, LIFE, len(peers), m.pack(wants), b"", tuple(m.Neighbour(one, LIFE, m.pack(1)) for one in peers)
+        1, 1, LIFE, len(peers), m.pack(wants), b"", tuple(m.Neighbor(one, LIFE, m.pack(1)) for one in peers)
     )
 
 

@@ -33,7 +33,7 @@ def sends(effects):
 
 
 def answer(*peers, more=()):
-    near = tuple(m.Neighbour(one, LIFE, m.pack(1)) for one in peers)
+    near = tuple(m.Neighbor(one, LIFE, m.pack(1)) for one in peers)
     return m.Answer(1, 1, LIFE, len(peers), m.pack(1), b"", near, more=more)
 
 

@@ -130,10 +130,10 @@ def test_the_immediate_successor_coordinates_and_the_next_one_takes_over():
     gone, second, third, fourth = order[first : first + 4]
     by_third, by_fourth = repaired(engine, third), repaired(engine, fourth)
     engine.crash(gone)
-    while not engine.world.node(second).repairs.under_way:
+    while not engine.world.node(second).repairs.running:
         engine.run(engine.world.now_ms + 10)
-    assert [mend.node for mend in engine.world.node(second).repairs.under_way.values()] == [gone]
-    assert not engine.world.node(third).repairs.under_way, "it stands by"
+    assert [mend.node for mend in engine.world.node(second).repairs.running.values()] == [gone]
+    assert not engine.world.node(third).repairs.running, "it stands by"
     engine.crash(second)
     engine.run(engine.world.now_ms + 20_000)
     assert sorted(by_third) == sorted([gone, second])

@@ -206,7 +206,7 @@ class Back(msgspec.Struct, frozen=True, gc=False, tag="back"):
 # Repair
 
 
-class Neighbour(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class Neighbor(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A neighbor of the node that answers, and those topics of the question that the neighbor has."""
 
     node: NodeName
@@ -214,7 +214,7 @@ class Neighbour(msgspec.Struct, frozen=True, gc=False, array_like=True):
     wants: Mask
 
 
-Neighbours = Annotated[tuple[Neighbour, ...], Meta(max_length=LINKS_MAX)]
+Neighbors = Annotated[tuple[Neighbor, ...], Meta(max_length=LINKS_MAX)]
 
 
 class Relayed(msgspec.Struct, frozen=True, array_like=True):
@@ -225,7 +225,7 @@ class Relayed(msgspec.Struct, frozen=True, array_like=True):
     degree: Count
     wants: Mask
     leaving: Mask
-    neighbours: Neighbours
+    neighbours: Neighbors
     hints: Annotated[tuple[Hint, ...], Meta(max_length=HINTS_MAX)] = ()
     joining: bool = False
     topics_version: Count = 0
@@ -266,7 +266,7 @@ class Answer(msgspec.Struct, frozen=True, tag="answer"):
     degree: Count
     wants: Mask  # Topics that the node takes part in.
     leaving: Mask  # Topics that it is leaving and still relays.
-    neighbours: Neighbours  # By links that are up and are not being dropped.
+    neighbours: Neighbors  # By links that are up and are not being dropped.
     hints: Annotated[tuple[Hint, ...], Meta(max_length=HINTS_MAX)] = ()
     joining: bool = False  # Its own join is not over, so a link to it connects to no other node yet.
     topics_version: Count = 0

@@ -84,7 +84,7 @@ class OMenNode:
         config: OMenConfig,
         *,
         contacts: Iterable[Contact] = (),
-        neighbours: Iterable[NodeId] = (),
+        neighbors: Iterable[NodeId] = (),
         plan: Plan | None = None,
         table: TopicTable | None = None,
         incarnation: int = 1,
@@ -95,7 +95,7 @@ class OMenNode:
     ) -> None:
         """Create a node that has not started yet.
 
-        `neighbours`    nodes to link to at the start, because the overlay exists already; without any, the node joins
+        `neighbors`     nodes to link to at the start, because the overlay exists already; without any, the node joins
         `plan`          links to open at the start instead of joining, with nodes that are about to start as well
         `incarnation`   the number of this run of the node; it grows at every restart
         `seed`          breaks ties; it is the same for all nodes of a mesh
@@ -128,8 +128,8 @@ class OMenNode:
         self.requests = Requests(parts, self.repairs, self.asked.about)
         self.interest = Interest(parts, self.repairs, self.asked.about)
         self.presence = Presence(parts)
-        self.first_neighbours = [peer for peer in neighbours if peer != node]
-        parts.is_joining = not self.first_neighbours
+        self.first_neighbors = [peer for peer in neighbors if peer != node]
+        parts.is_joining = not self.first_neighbors
         self.unknown = 0  # Messages of types that OMen does not know.
         self._signals = SignalQueue()
         self._handlers = self._all_handlers()
@@ -146,7 +146,7 @@ class OMenNode:
         parts = self.parts
         effects: Outcomes = [*parts.sampling.start(), *self.ring.start(), *self.views.start(), *parts.detector.start()]
         effects.append(SetTimer("omen/tick", 1 + parts.random.randrange(self.config.period_ms)))
-        for peer in self.first_neighbours:
+        for peer in self.first_neighbors:
             if self.id < peer:
                 effects += self.links.open(peer)
         return self._settle(effects)
@@ -173,7 +173,7 @@ class OMenNode:
         if part == RECORD_TIMER:
             return self._settle(self.parts.own.on_timer())
         if part == "standby":
-            return self._settle(self.coordinator.overdue(rest))
+            return self._settle(self.coordinator.standby.overdue(rest))
         if part == "doubt":
             return self._settle(self.coordinator.doubt(rest))
         if part == REQUEST_TIMER:
@@ -375,7 +375,7 @@ class OMenNode:
             m.Ask: self._on_ask,
             m.Answer: self._on_answer,
             m.LinkOpened: self._on_link_opened,
-            m.FoundRecord: self._on_found_record,
+            m.FoundRecord: self._on_record_answer,
             m.FindRecord: lambda _, message: [*find_record(parts, message), *coordinator.on_find(message)],
             m.RootReport: lambda _, message: roots.on_report(message),
             m.RootHeard: roots.on_heard,
@@ -417,9 +417,9 @@ class OMenNode:
         repair = self.repairs.get(message.mend)
         return repair.on_opened(sender, message) if repair is not None else []
 
-    def _on_found_record(self, sender: NodeId, message: m.FoundRecord) -> Outcomes:
+    def _on_record_answer(self, sender: NodeId, message: m.FoundRecord) -> Outcomes:
         repair = self.repairs.get(message.mend)
-        return repair.on_found(message) if isinstance(repair, Repair) else []
+        return repair.on_record(message) if isinstance(repair, Repair) else []
 
     def _on_tman(self, sender: NodeId, message: TManRequest | TManReply) -> Effects:
         if message.layer == "ring":

@@ -110,15 +110,15 @@ class Parts:
 
     def incarnation_of(self, node: NodeId) -> int:
         """Return the latest incarnation of a node that gossip or its record tells. 0: nothing is known of it."""
-        found = [0]
+        incarnations = [0]
         for table in (self.ring.tman.table, self.sampling.table, self.views.tman.table):
             entry = table.entries.get(node)
             if entry is not None:
-                found.append(entry[1].incarnation)
+                incarnations.append(entry[1].incarnation)
         record = self.held.held.get(node)
         if record is not None:
-            found.append(record.record.incarnation)
-        return max(found)
+            incarnations.append(record.record.incarnation)
+        return max(incarnations)
 
     def described(self, node: NodeId) -> Descriptor | None:
         """Return what gossip says about a node: by the backup gossip, else by the ring, else by sampling."""
@@ -170,26 +170,28 @@ class Parts:
 
     def is_in_range(self, node: NodeId) -> bool:
         """Return whether fewer than L living nodes are between a node and us on the ring.  [A-OMN-14]"""
-        place = identifier(node)
-        mine = clockwise(place, self.ring.identifier)
-        between = [peer for peer in self.ring.tman.peers if peer != node and clockwise(place, identifier(peer)) < mine]
+        position = identifier(node)
+        mine = clockwise(position, self.ring.identifier)
+        between = [
+            peer for peer in self.ring.tman.peers if peer != node and clockwise(position, identifier(peer)) < mine
+        ]
         return len(between) < self.config.resilience
 
     def known_subscribers(self, bits: int, but: NodeId | None = None) -> list[NodeId]:
         """Return up to lambda known subscribers of each of these topics, those with the lowest weight first."""
         known = {one.node: one for one in (*self.sampling.descriptors(), *self.views.known().values())}
         known |= {one.node: one for one in self.ring.tman.descriptors()}
-        found: dict[NodeId, None] = {}
+        subscribers: dict[NodeId, None] = {}
         counts: dict[int, int] = {}
         wanted = max(self.config.coverage, 1)
         for one in sorted(known.values(), key=lambda one: (one.numbers or (0,), self.key(one.node))):
             if one.node in (but, self.me.id) or one.node in self.suspects.incarnations:
                 continue
-            for place in places(self.me.table.bits(one.interest) & bits):
-                if counts.get(place, 0) < wanted:
-                    counts[place] = counts.get(place, 0) + 1
-                    found[one.node] = None
-        return list(found)
+            for index in places(self.me.table.bits(one.interest) & bits):
+                if counts.get(index, 0) < wanted:
+                    counts[index] = counts.get(index, 0) + 1
+                    subscribers[one.node] = None
+        return list(subscribers)
 
     def wanted_views(self, predecessors: list[NodeId]) -> list[Wanted]:
         """Return the views to keep: those of the L predecessors and of the nodes of open events (A-OMN-8)."""

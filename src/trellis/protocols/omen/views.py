@@ -220,12 +220,12 @@ class Views:
     def _candidates(self, topics: int, known: Iterable[Descriptor], but: Collection[NodeId]) -> list[Candidate]:
         """Return the candidates that have one of these topics, ourselves included, in the order of names."""
         bits, me = self.me.table.bits, self.me.id  # With OMen-G, `known` has ourselves already.
-        found = [
+        candidates = [
             Candidate(one.node, interest, one.numbers[0] if one.numbers else 0)
             for one in [*[one for one in known if one.node != me and one.node not in but], self.me.describe()]
             if (interest := bits(one.interest)) & topics
         ]
-        return sorted(found, key=lambda one: one.node)
+        return sorted(candidates, key=lambda one: one.node)
 
     def _is_restless(self) -> bool:
         """Return whether any view is not settled."""

@@ -99,7 +99,7 @@ class OMen(System):
             random,
             self.config,
             contacts=world.contacts(node, random, 5),
-            neighbours=world.first_neighbors(node),
+            neighbors=world.first_neighbors(node),
             table=world.topics,
             incarnation=world.incarnation(node),
             seed=world.seed,
@@ -113,7 +113,7 @@ class OMen(System):
     def is_busy(self, world: World) -> bool:
         """Return whether an event is still handled, or a view is not ready yet.  [OM §5]"""
         return any(
-            node.repairs.under_way
+            node.repairs.running
             or node.survivor.reports
             or node.parts.is_joining
             or next(node.parts.events.open(), None) is not None
@@ -235,7 +235,7 @@ def _ring_is_right(node: OMenNode, order: list[NodeId]) -> None:
 
 def _nothing_is_left_open(node: OMenNode) -> None:
     events = [f"{event.kind} of {event.node} ({event.state})" for event in node.parts.events.open()]
-    repairs = [f"{repair.kind} {repair.node} ({repair.state})" for repair in node.repairs.under_way.values()]
+    repairs = [f"{repair.kind} {repair.node} ({repair.state})" for repair in node.repairs.running.values()]
     if events or repairs:
         raise Violation(f"{node.id} still has events {events} and repairs {repairs}")
     if node.survivor.reports:

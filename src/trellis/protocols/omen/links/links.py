@@ -355,15 +355,15 @@ class Links:
 
     def _tell(self, asker: Asker, opened: Opened | None = None) -> Outcomes:
         """Tell a coordinator of its new links, in one message once none of them is awaited here any more."""
-        found = self._opened.setdefault(asker, [])
+        links_up = self._opened.setdefault(asker, [])
         if opened is not None:
-            found.append(opened)
-        if any(asker in link.askers for link in self.links.values()) and len(found) <= PEERS_MAX:
+            links_up.append(opened)
+        if any(asker in link.askers for link in self.links.values()) and len(links_up) <= PEERS_MAX:
             return []
         del self._opened[asker]
-        if not found:
+        if not links_up:
             return []
-        first, *more = found
+        first, *more = links_up
         version = self.me.topics_version
         return [Send(asker[0], LinkOpened(asker[1], first.peer, version, first.peer_version, tuple(more)))]
 

@@ -60,14 +60,14 @@ class OwnRecord:
     def renew(self, successors: list[NodeId]) -> Outcomes:
         """Make a new version of the record if anything has changed, and send it to the successors."""
         self.links.is_shrunk, self._shrunk_periods = False, 0
-        neighbours = tuple(
+        neighbors = tuple(
             NodeRun(link.peer, link.incarnation or link.expected)
             for link in self.links.links.values()
             if link.state != ASKED or link.expected
         )
-        before, now = self.record, (self.me.incarnation, self.me.topics, neighbours)
+        before, now = self.record, (self.me.incarnation, self.me.topics, neighbors)
         if (before.incarnation, before.topics, before.neighbours) != now:
-            self.record = Record(self.me.incarnation, before.version + 1, self.me.topics, neighbours)
+            self.record = Record(self.me.incarnation, before.version + 1, self.me.topics, neighbors)
         version = self.record.version
         for link in self.links.links.values():
             if link.needs == -1:
@@ -197,10 +197,10 @@ class HeldRecords:
 
     def of(self, node: NodeId, run: int) -> Record | None:
         """Return the record of this run of a node; 0 means its latest run that we know. None: we do not have it."""
-        found = self.held.get(node)
-        if found is None or (run and run_of(found.record.incarnation) != run):
-            found = self.old.get((node, run))
-        return found.record if found is not None else None
+        held = self.held.get(node)
+        if held is None or (run and run_of(held.record.incarnation) != run):
+            held = self.old.get((node, run))
+        return held.record if held is not None else None
 
     def before(self, node: NodeId, run: int) -> int | None:
         """Return the latest incarnation before this run in which we have a record of the node. None: there is none."""
@@ -211,9 +211,9 @@ class HeldRecords:
 
     def done(self, node: NodeId, run: int, tick: int) -> None:
         """Note that a departure is repaired. Its record is kept for a while, for nodes that crashed about then too."""
-        found = self.held.get(node)
-        if found is not None and run_of(found.record.incarnation) == run and found.gone_since is None:
-            found.gone_since = tick
+        held = self.held.get(node)
+        if held is not None and run_of(held.record.incarnation) == run and held.gone_since is None:
+            held.gone_since = tick
 
     def forget_old(self, tick: int, near: set[NodeId]) -> None:
         """Forget records `keep_periods` after `gone_since`.

@@ -131,7 +131,7 @@ class Requests:
             return "the link is being opened, or dropped already"
         if self.parts.me.is_leaving or self.parts.is_joining:
             return "this node joins or leaves"
-        if self.repairs.under_way:
+        if self.repairs.running:
             return "a repair runs at this node"
         if self.was_asked(shared):
             return "a repair elsewhere may count on this link"
@@ -206,10 +206,10 @@ class Requests:
         if peer not in drop.answers:
             return self._keep(drop, "the other end does not answer") if is_over else []
         apart = 0
-        for place in range(len(drop.topics)):
-            part = drop.answers.parts(place)
+        for index in range(len(drop.topics)):
+            part = drop.answers.parts(index)
             if me not in part or part.get(peer) != part[me]:
-                apart |= 1 << place
+                apart |= 1 << index
         if not apart:
             drop.is_proven = True
             return self._agree(drop)

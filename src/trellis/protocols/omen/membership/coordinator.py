@@ -7,7 +7,7 @@ states of an event. These are the procedures of the paper:
 handleChurnEvent   `departure`, `on_join`: execute the event if we are the coordinator, else put it on standby
 processExeQ        `_execute`: start a repair, in the order of localtime, once the view has enough backups. The wait is
                    limited, because a repair is correct without backups
-processStandbyL    `_standby`: take over on time-out, or when we have become the coordinator (fail-over)
+processStandbyL    `Standby`: take over on time-out, or when we have become the coordinator (fail-over)
 notifySuccRange    send `Finished` to our L successors
 gcChurnEvent       `on_finished`: end an event that another node has handled
 
@@ -29,13 +29,14 @@ import msgspec
 from trellis.protocols.effects import CancelTimer, NodeId, Send, SetTimer
 from trellis.protocols.omen import messages
 from trellis.protocols.omen.me import run_of
-from trellis.protocols.omen.membership.endings import departure_over, join_over
 from trellis.protocols.omen.membership.events import DONE, DOUBT, EXE, REPAIRING, STANDBY, Event
+from trellis.protocols.omen.membership.standby import Standby
 from trellis.protocols.omen.messages import (
     LINKS_MAX,
     Churn,
     FindRecord,
     Finished,
+    JoinDone,
     Leaving,
     Probe,
     Report,
@@ -47,8 +48,7 @@ from trellis.protocols.omen.repair.procedure import LINKS, REPAIR_TIMER
 from trellis.protocols.omen.repair.repair import Departed, Repair
 from trellis.protocols.omen.repair.repairs import Repairs
 from trellis.protocols.omen.signals import Outcomes
-from trellis.protocols.ring import clockwise, identifier
-from trellis.reached import reached
+from trellis.protocols.ring import identifier
 
 TRIES_MAX = 2  # Further repairs of a departure after one gave up because nodes that it needed kept crashing.
 
@@ -58,6 +58,7 @@ class Coordinator:
 
     def __init__(self, parts: Parts, repairs: Repairs) -> None:
         self.parts, self.repairs = parts, repairs
+        self.standby = Standby(parts, self._begin_doubt, self._confirmed)
 
     # Inputs
 
@@ -78,7 +79,7 @@ class Coordinator:
         if not is_new:
             return effects
         if not parts.ring.is_coordinator(node):
-            return [*effects, *self._stand_by(event)] if certain else effects
+            return [*effects, *self.standby.begin(event)] if certain else effects
         effects += [Send(peer, Churn("leave", node, incarnation)) for peer in parts.ring.successors]
         if certain or parts.is_dead(node, incarnation):
             return [*effects, *self._confirmed(event)]
@@ -101,8 +102,8 @@ class Coordinator:
         """Note an event that another successor of the node has told us of.
 
         For a departure with `helper_tries`: a sender that is nearer to the node handles the event, so we do not take it
-        over early. A sender that is farther asks by this message whether we handle it (`_stand_by`). It is answered by
-        the same message if we do.
+        over early. A sender that is farther asks by this message whether we handle it (`Standby.begin`). It is answered
+        by the same message if we do.
         """
         parts = self.parts
         if message.node == parts.me.id:
@@ -112,7 +113,7 @@ class Coordinator:
             event = parts.events.get("leave", message.node, message.incarnation)
             if event is None or not parts.config.helper_tries:
                 return effects
-            if self._is_nearer(sender, message.node):
+            if self.standby.is_nearer(sender, message.node):
                 event.is_handled = True
             elif event.state != STANDBY and not any(type(one) is Send and one.to == sender for one in effects):
                 effects.append(Send(sender, Churn("leave", message.node, message.incarnation)))
@@ -276,7 +277,7 @@ class Coordinator:
             if event.kind == "join" and self.parts.is_dead(event.node, event.incarnation):
                 self.parts.events.drop(event)
             elif event.state == STANDBY:
-                effects += self._standby(event)
+                effects += self.standby.look(event)
             elif event.state == EXE:
                 effects += self._execute(event)
         return effects
@@ -300,69 +301,6 @@ class Coordinator:
         if any(event.state == DOUBT for event in doubted):
             effects += [Send(node, Probe(0)), SetTimer(f"doubt/{node}", config.ask_ms)]
         return effects
-
-    def _stand_by(self, event: Event) -> Outcomes:
-        """Take over a departure that our own detector has noticed, unless a successor nearer to the node handles it.
-
-        All nearer successors are told of the departure, and those that handle it answer. The time-out grows with their
-        number, so that the nearest one takes over first. Without this, we would wait for a coordinator that hangs until
-        it is suspected. A node that is out of range, or has no `helper_tries`, does nothing here.
-        """
-        parts, config = self.parts, self.parts.config
-        if not config.helper_tries:
-            return []
-        place = identifier(event.node)
-        nearer = [one for one in parts.ring.tman.peers if one != event.node and self._is_nearer(one, event.node)]
-        awake = sorted(
-            (one for one in nearer if not parts.is_quiet(one)), key=lambda one: clockwise(place, identifier(one))
-        )
-        if len(nearer) >= config.resilience:
-            return []
-        told: Outcomes = [Send(one, Churn("leave", event.node, event.incarnation)) for one in awake]
-        wait_ms = max(1, len(awake) * config.helper_tries * config.ask_ms)
-        return [*told, SetTimer(f"standby/{event.node}", wait_ms)]
-
-    def overdue(self, node: NodeId) -> Outcomes:
-        """Take over a departure because no nearer successor has said that it handles it (timer of `_stand_by`)."""
-        effects: Outcomes = []
-        for event in self.parts.events.open():
-            if event.kind == "leave" and event.node == node and event.state == STANDBY and not event.is_handled:
-                event.is_late = True
-                effects += self._take_over(event)
-        return effects
-
-    def _is_nearer(self, one: NodeId, node: NodeId) -> bool:
-        """Return whether `one` comes before us among the successors of `node`."""
-        place = identifier(node)
-        return clockwise(place, identifier(one)) < clockwise(place, self.parts.ring.identifier)
-
-    def _standby(self, event: Event) -> Outcomes:
-        """Take over an event on standby if it is ours by now, or if it is late and its node is in our range."""
-        parts = self.parts
-        patience = parts.config.standby_periods + (parts.config.ready_wait if event.kind == "join" else 0)
-        late = parts.ticks - event.since > patience
-        # Deviation: [OM Alg. 5, handleChurnEvent, l. 3] takes over the events of a coordinator when it leaves. We look
-        # at every tick whether we are the coordinator by now, which also holds if its departure was never reported.
-        is_ours = parts.ring.is_coordinator(event.node) and (late or not event.is_yielded)
-        if is_ours or (late and parts.is_in_range(event.node)):
-            event.is_late, event.is_yielded = late, False  # It no longer waits for the repair of a group.
-            return self._take_over(event)
-        if late:  # A-OMN-15: out of range. Wait for another time-out, and drop the event after several of them.
-            event.move(STANDBY, parts.ticks)
-            event.waited += 1
-            if event.waited > 3 or event.kind == "join":  # A joiner asks again itself.
-                parts.events.drop(event)
-        return []
-
-    def _take_over(self, event: Event) -> Outcomes:
-        """Handle an event that was on standby. Probe the node first unless its departure is certain."""
-        reached("a standby takes over a repair")
-        if not self.parts.ring.is_coordinator(event.node):
-            reached("the second standby takes over a repair")
-        is_certain = event.kind == "join" or event.is_announced
-        if not is_certain and not self.parts.is_dead(event.node, event.incarnation):
-            return self._begin_doubt(event)
-        return self._confirmed(event)
 
     def _begin_doubt(self, event: Event) -> Outcomes:
         """Begin to probe the node of a departure."""
@@ -418,7 +356,7 @@ class Coordinator:
             return []
         if isinstance(repair, Join):
             parts.events.drop(event)
-            return join_over(repair, parts.ring.successors)
+            return self._join_over(repair)
         if repair.gave_up and event.tries < TRIES_MAX:
             event.tries += 1
             event.move(EXE, parts.ticks)
@@ -426,7 +364,43 @@ class Coordinator:
         event.counted = frozenset(repair.questions.answers.told)
         parts.events.finish(event, parts.ticks)
         parts.held.done(event.node, run_of(event.incarnation), parts.ticks)
-        return departure_over(event, repair, parts.ring.successors, parts.route)
+        return self._departure_over(event, repair)
+
+    def _join_over(self, join: Join) -> Outcomes:
+        """Tell the joiner and our successors that a join is over. If it gave up, tell none: the joiner asks again."""
+        if join.gave_up:
+            return []
+        over = Finished(join.node, join.incarnation, "join")
+        told = [Send(peer, over) for peer in self.parts.ring.successors if peer != join.node]
+        return [Send(join.node, JoinDone(join.incarnation)), *told]
+
+    def _departure_over(self, event: Event, repair: Repair) -> Outcomes:
+        """Tell our successors and the survivors that a departure is repaired. A node that leaves is told as well."""
+        finished = Finished(event.node, event.incarnation, "leave")
+        done = ReportOk(event.node, event.incarnation, "done")
+        # Deviation: [OM Alg. 6, notifySuccRange] names the L successors of the churned node. Ours are those of its
+        # coordinator: the same nodes, and one more behind them.
+        effects: Outcomes = [Send(peer, finished) for peer in self.parts.ring.successors]
+        effects += self._group_over(repair)
+        survivors = dict.fromkeys(event.reporters)
+        if not event.is_announced:  # A node that leaves closes its links itself, so its neighbors wait for nothing.
+            survivors |= dict.fromkeys(repair.departed[event.node].neighbors)
+        effects += [Send(survivor, done) for survivor in survivors if survivor in event.counted]
+        if event.is_announced:
+            effects.append(Send(event.node, done))
+        return effects
+
+    def _group_over(self, repair: Repair) -> Outcomes:
+        """Tell the coordinators and the survivors of the other members of a group that the repair covers them too."""
+        effects: Outcomes = []
+        for name, one in repair.departed.items():
+            if name == repair.node or not one.neighbors or repair.gave_up:
+                continue
+            finished, done = Finished(name, one.incarnation, "leave"), ReportOk(name, one.incarnation, "done")
+            effects += self.parts.route(identifier(name), finished, repair.departed)
+            told = repair.questions.answers.told
+            effects += [Send(survivor, done) for survivor in one.neighbors if survivor in told]
+        return effects
 
     def _survivor(self, event: Event, report: Report) -> Outcomes:
         """Take in the report of a neighbor of the departed node. The repair is not done before it covers that neighbor.

@@ -109,7 +109,7 @@ class Events:
         """Create an event, keep it, and return it. If all kept events are repairs of our own, it is not kept."""
         event = Event(kind, node, incarnation, tick, state)
         if len(self.events) >= EVENTS_MAX:
-            self._give_way()
+            self._make_room()
         if len(self.events) < EVENTS_MAX:
             self.events[kind, node, run_of(incarnation)] = event
         return event
@@ -145,7 +145,7 @@ class Events:
         event.move(DONE, tick)
         event.repair = None
 
-    def _give_way(self) -> None:
+    def _make_room(self) -> None:
         """Drop one event to make room for another: the oldest done one, else the newest on standby, or in doubt.
 
         An event that waits for our repair, or whose repair is under way, is never dropped.

@@ -1,7 +1,7 @@
 """The root rendezvous (`homes.py`), as a root that reports and as the home location that takes reports.
 
 `OMenNode` calls `tick` once per period and passes on the three messages. Topics of ours are keyed by their bit index in
-the topic table ("place").
+the topic table.
 
 Deviation: the paper has no fallback below its repairs.
 """
@@ -47,23 +47,23 @@ class Roots:
         alone_patience = JOIN_PATIENCE if parts.is_joining else ALONE_PATIENCE
         covered = parts.links.covered()
         since_when = parts.hints.root_since
-        self._alone = {place: tick for place, tick in self._alone.items() if place in since_when}
-        self._due = {place: tick for place, tick in self._due.items() if place in since_when}
-        for place, since in parts.hints.root_since.items():
-            alone = not covered >> place & 1
+        self._alone = {index: tick for index, tick in self._alone.items() if index in since_when}
+        self._due = {index: tick for index, tick in self._due.items() if index in since_when}
+        for index, since in parts.hints.root_since.items():
+            alone = not covered >> index & 1
             if alone:
-                self._alone[place] = parts.ticks
-            elif place in self._alone:  # Until the hints of a new neighbor come, we still seem to be a root.
-                since = max(since, self._alone[place])
+                self._alone[index] = parts.ticks
+            elif index in self._alone:  # Until the hints of a new neighbor come, we still seem to be a root.
+                since = max(since, self._alone[index])
             patience = alone_patience if alone else parts.config.root_patience
-            if parts.ticks - since < patience or me.leaving >> place & 1:
+            if parts.ticks - since < patience or me.leaving >> index & 1:
                 continue
-            topic = me.table.names[place]
+            topic = me.table.names[index]
             home = self._home_of.get(topic)
             is_lost = home is not None and home in parts.suspects.incarnations
-            if parts.ticks < self._due.get(place, 0) and not is_lost:
+            if parts.ticks < self._due.get(index, 0) and not is_lost:
                 continue
-            self._due[place] = parts.ticks + parts.config.net_periods
+            self._due[index] = parts.ticks + parts.config.net_periods
             self._home_of.pop(topic, None)  # If the home does not answer, the next report is routed on the ring.
             report = RootReport(topic, me.id, 0)
             if home is not None and not is_lost:
@@ -74,11 +74,11 @@ class Roots:
 
     def on_report(self, message: RootReport) -> Outcomes:
         """Answer a root's report, and tell the other roots about it. Pass it on if we are not the topic's home."""
-        parts, place = self.parts, identifier(message.topic)
-        if parts.ring.responsible(place) != parts.me.id:
+        parts, position = self.parts, identifier(message.topic)
+        if parts.ring.responsible(position) != parts.me.id:
             if message.hops >= parts.config.hops_max:
                 return []
-            return parts.route(place, msgspec.structs.replace(message, hops=message.hops + 1))
+            return parts.route(position, msgspec.structs.replace(message, hops=message.hops + 1))
         topic, root = message.topic, message.root
         others = self.homes.report(topic, root, parts.ticks)
         return [Send(root, RootHeard(topic)), *[Send(other, RootMeet(topic, root)) for other in others]]
@@ -100,16 +100,16 @@ class Roots:
         nothing if our root is the one that the message names.
         """
         me = self.parts.me
-        place = me.table.known(message.topic).bit_length() - 1  # -1: a topic that our table does not know
-        path = self.parts.hints.paths.get(place)
+        index = me.table.known(message.topic).bit_length() - 1  # -1: a topic that our table does not know
+        path = self.parts.hints.paths.get(index)
         if path and path[-1] != message.root:
             return [Send(path[-1], message)]
-        if place not in self.parts.hints.root_since or me.leaving >> place & 1:
+        if index not in self.parts.hints.root_since or me.leaving >> index & 1:
             return []
         if root_key(message.topic, me.id) < root_key(message.topic, message.root):
             return [Send(message.root, RootMeet(message.topic, me.id))]
-        if not self.parts.links.covered() >> place & 1:
-            self._met[place] = message.root
+        if not self.parts.links.covered() >> index & 1:
+            self._met[index] = message.root
             return []
         return self.parts.links.open(message.root)
 
@@ -140,10 +140,10 @@ class Roots:
         if not self._met or parts.ticks % 2:
             return []
         alone = parts.me.wanted & ~parts.links.covered()
-        met = {place: root for place, root in self._met.items() if alone >> place & 1}
+        met = {index: root for index, root in self._met.items() if alone >> index & 1}
         self._met = {}
         if not met:
             return []
-        bits = sum(1 << place for place in met)
+        bits = sum(1 << index for index in met)
         known = list(dict.fromkeys([*met.values(), *parts.known_subscribers(bits)]))
         return self.repairs.join(parts.me.id, parts.me.incarnation, parts.me.table.topics(bits), known).start()

@@ -19,7 +19,7 @@ from trellis.protocols.omen.messages import (
     FindRecord,
     FoundRecord,
     Hint,
-    Neighbour,
+    Neighbor,
     Relayed,
     Route,
     pack,
@@ -35,29 +35,29 @@ ROUTE_BYTES_MAX = 1 << 18
 
 def answers(parts: Parts, sender: NodeId, question: Ask) -> Outcomes:
     """Answer the asker, or add our answer to the question and pass it on to the next node of its route."""
-    way = question.way
-    if way is not None and _is_odd(parts, way):
+    route = question.way
+    if route is not None and _is_odd(parts, route):
         return []  # An honest asker asks again, each node directly.
     own = answer(parts, question)
-    if way is None:
+    if route is None:
         return [Send(sender, own)]
-    ahead = [node for node in way.left if not parts.believes_dead(node)]  # The asker asks the others directly.
-    told, effects = (*way.answers, _relayed(parts.me.id, own)), list[Send]()
+    ahead = [node for node in route.left if not parts.believes_dead(node)]  # The asker asks the others directly.
+    told, effects = (*route.answers, _relayed(parts.me.id, own)), list[Send]()
     if not ahead or sum(map(_bytes, told)) > ROUTE_BYTES_MAX:
-        effects.append(Send(way.asker, msgspec.structs.replace(own, mend=way.mend, more=way.answers)))
+        effects.append(Send(route.asker, msgspec.structs.replace(own, mend=route.mend, more=route.answers)))
         told = ()
     if ahead:
-        onward = Route(way.asker, way.mend, tuple(ahead[1:]), told)
+        onward = Route(route.asker, route.mend, tuple(ahead[1:]), told)
         effects.append(Send(ahead[0], msgspec.structs.replace(question, mend=0, gone=(), way=onward)))
     return [*effects]
 
 
-def _is_odd(parts: Parts, way: Route) -> bool:
+def _is_odd(parts: Parts, route: Route) -> bool:
     """Return whether a route is longer than our own routes are, or visits a node twice.
 
     If we followed it, one small question could make nodes send each other many large answers.
     """
-    nodes = [parts.me.id, *way.left, *(one.node for one in way.answers)]
+    nodes = [parts.me.id, *route.left, *(one.node for one in route.answers)]
     return len(nodes) > parts.config.way_max or len(set(nodes)) < len(nodes)
 
 
@@ -77,8 +77,8 @@ def _relayed(node: NodeId, own: Answer) -> Relayed:
 
 def _bytes(told: Relayed) -> int:
     """Return the approximate size of an answer in bytes, for names in ASCII."""
-    neighbours = sum(len(one.node) + len(one.wants) + 12 for one in told.neighbours)
-    return neighbours + sum(len(hint.topic) + sum(map(len, hint.path)) + 2 * len(hint.path) + 4 for hint in told.hints)
+    neighbors = sum(len(one.node) + len(one.wants) + 12 for one in told.neighbours)
+    return neighbors + sum(len(hint.topic) + sum(map(len, hint.path)) + 2 * len(hint.path) + 4 for hint in told.hints)
 
 
 def answer(parts: Parts, question: Ask) -> Answer:
@@ -95,14 +95,14 @@ def answer(parts: Parts, question: Ask) -> Answer:
             bits |= bit
 
     def mask(interest: int) -> bytes:
-        return pack(sum(1 << number_of[place] for place in places(interest & bits)))
+        return pack(sum(1 << number_of[index] for index in places(interest & bits)))
 
     named = [link for link in parts.links.up() if not link.is_closing]
     hints: tuple[Hint, ...] = ()
     if parts.config.knowledge == "hints":
         paths = parts.hints.paths
         asked = places(me.interest & bits)
-        told = (Hint(table.names[place], paths[place]) for place in asked if paths.get(place))
+        told = (Hint(table.names[index], paths[index]) for index in asked if paths.get(index))
         # With more hints the message would be refused, and we would count as departed because we did not answer.
         hints = tuple(islice(told, HINTS_MAX))
     return Answer(
@@ -112,7 +112,7 @@ def answer(parts: Parts, question: Ask) -> Answer:
         me.degree,
         mask(me.interest),
         mask(me.leaving & me.interest),
-        tuple(Neighbour(link.peer, link.incarnation, mask(link.interest)) for link in named),
+        tuple(Neighbor(link.peer, link.incarnation, mask(link.interest)) for link in named),
         hints,
         parts.is_joining,
         me.topics_version,

@@ -149,7 +149,7 @@ class Repair(Procedure):
             return self.again()
         return []
 
-    def on_found(self, message: FoundRecord) -> Outcomes:
+    def on_record(self, message: FoundRecord) -> Outcomes:
         """Take in a record that we asked for, or the word that no successor has it."""
         departed = self.departed.get(message.node)
         if self.state != RECORDS or departed is None or departed.is_known:

@@ -22,7 +22,7 @@ class Repairs:
         """Create it without repairs. `was_announced` returns whether a departed node has said that it leaves."""
         self.context, self.was_announced = context, was_announced
         self.make_repair = Repair  # Tests put a broken one in its place.
-        self.under_way: dict[int, Repair | Join] = {}  # By number.
+        self.running: dict[int, Repair | Join] = {}  # By number.
         self.finished = 0  # Repairs and joins that are over.
         self.closures = 0  # Repairs that covered more than one departed node.
         # Number of the last repair. An answer names the repair that asked for it, and no incarnation. So incarnations
@@ -48,27 +48,27 @@ class Repairs:
         return join
 
     def _begin(self, repair: Repair | Join) -> None:
-        self.under_way[repair.number] = repair
+        self.running[repair.number] = repair
         self.context.announce(RepairStarted(repair.number, self.cause_of(repair), repair.node))
 
     def get(self, number: int) -> Repair | Join | None:
         """Return the repair or join of this number. None: it is over."""
-        return self.under_way.get(number)
+        return self.running.get(number)
 
     def on_dead(self, node: NodeId) -> Outcomes:
         """Tell all repairs that a node is suspected."""
-        return [effect for repair in list(self.under_way.values()) for effect in repair.on_dead(node)]
+        return [effect for repair in list(self.running.values()) for effect in repair.on_dead(node)]
 
     def covers(self, node: NodeId) -> bool:
         """Return whether a repair after a departure counts this node as departed."""
         return any(
             isinstance(repair, Repair) and repair.kind == "leave" and node in repair.departed
-            for repair in self.under_way.values()
+            for repair in self.running.values()
         )
 
     def joins(self, node: NodeId) -> bool:
         """Return whether a join of this node is under way."""
-        return any(isinstance(one, Join) and one.node == node for one in self.under_way.values())
+        return any(isinstance(one, Join) and one.node == node for one in self.running.values())
 
     def cause_of(self, repair: Repair | Join) -> Cause:
         """Return the cause of a repair in an operator's words."""
@@ -80,12 +80,12 @@ class Repairs:
 
     def drop(self, repair: Repair | Join) -> None:
         """Forget a repair that another coordinator does instead."""
-        del self.under_way[repair.number]
+        del self.running[repair.number]
         self.context.announce(RepairDropped(repair.number))
 
     def end(self, repair: Repair | Join) -> None:
         """Forget a repair that is done, and count it."""
         self.context.announce(RepairFinished(repair.number, self.cause_of(repair), repair.node, repair.topics))
-        del self.under_way[repair.number]
+        del self.running[repair.number]
         self.finished += 1
         self.closures += isinstance(repair, Repair) and len(repair.departed) > 1
