@@ -20,9 +20,10 @@ In that repair we ourselves count as departed on the topic. These are the states
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from trellis.protocols.effects import Topic
-from trellis.protocols.omen.parts import Parts
+from trellis.protocols.omen.needs import Basics, Routing, Subscribers
 from trellis.protocols.omen.repair.join import Join
 from trellis.protocols.omen.repair.repair import Departed, Repair
 from trellis.protocols.omen.repair.repairs import Repairs
@@ -31,10 +32,18 @@ from trellis.protocols.omen.signals import Outcomes
 POSTPONEMENTS_MAX = 8  # After so many postponements in a row, topics are left even if coordinators count on us.
 
 
+class InterestParts(Basics, Routing, Subscribers, Protocol):
+    """What changes of our topics use of the node."""
+
+    def take_part(self, interest: int) -> Outcomes:
+        """Change the topics that this node takes part in, to exactly these."""
+        ...
+
+
 class Interest:
     """The changes of our topics that are under way."""
 
-    def __init__(self, parts: Parts, repairs: Repairs, was_asked: Callable[[int], bool]) -> None:
+    def __init__(self, parts: InterestParts, repairs: Repairs, was_asked: Callable[[int], bool]) -> None:
         """Create it without changes. `was_asked` returns whether a coordinator may count on us for these topics."""
         self.parts, self.me, self.links, self.repairs, self.was_asked = parts, parts.me, parts.links, repairs, was_asked
         self._leaving_by: dict[int, int] = {}  # number of a repair -> topics that we leave when it is over

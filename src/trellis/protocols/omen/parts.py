@@ -1,7 +1,7 @@
 """The parts of an OMen node, and questions that several of them answer together.
 
-`OMenNode` creates one `Parts` and passes it to `Coordinator`, `Survivor`, `Roots`, `Planned` and `Requests`. So each of
-them can use every part:
+`OMenNode` creates one `Parts` and passes it to `Coordinator`, `Survivor`, `Roots`, `Planned` and others. Each of them
+names what it uses of it (`needs.py`). These are the parts:
 
     me                    our name, incarnation and topics (`me.py`)
     sampling, ring        gossip: random nodes of the mesh (Newscast), and our surroundings on the ring (T-Man)

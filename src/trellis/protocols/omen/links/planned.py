@@ -15,12 +15,15 @@ mesh exists already, and the node just joins.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import msgspec
 
 from trellis.protocols.effects import NodeId
+from trellis.protocols.newscast import Newscast
 from trellis.protocols.omen.links.link import UP
 from trellis.protocols.omen.me import run_of
-from trellis.protocols.omen.parts import Parts
+from trellis.protocols.omen.needs import Basics, Routing
 from trellis.protocols.omen.signals import Outcomes
 
 
@@ -32,10 +35,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     oldest: int = 0  # The smallest run number of a node that was started together with us. Run numbers grow with time.
 
 
+class PlannedParts(Basics, Routing, Protocol):
+    """What planned links use of the node."""
+
+    sampling: Newscast
+    is_joining: bool
+
+
 class Planned:
     """Opens planned links. Without a plan it does nothing."""
 
-    def __init__(self, parts: Parts, plan: Plan) -> None:
+    def __init__(self, parts: PlannedParts, plan: Plan) -> None:
         self.parts, self.plan = parts, plan
         self.awaited = dict.fromkeys(peer for peer in plan.neighbours if peer != parts.me.id)  # Links that are not up.
         self._interest = parts.me.interest  # The topics for which the plan was made.

@@ -35,8 +35,7 @@ from trellis.protocols.effects import NodeId, Send, SetTimer, Topic
 from trellis.protocols.omen.knowledge import Answers, Told, masks
 from trellis.protocols.omen.links.link import UP, Link
 from trellis.protocols.omen.messages import Answer, Ask, Disconnect
-from trellis.protocols.omen.parts import Parts
-from trellis.protocols.omen.repair.answers import answer
+from trellis.protocols.omen.repair.answers import AnswerParts, answer
 from trellis.protocols.omen.repair.repairs import Repairs
 from trellis.protocols.omen.signals import Outcomes
 from trellis.protocols.topics import places
@@ -80,7 +79,7 @@ class _Drop:
 class Requests:
     """The requests of operators, and their outcomes."""
 
-    def __init__(self, parts: Parts, repairs: Repairs, was_asked: Callable[[int], bool]) -> None:
+    def __init__(self, parts: AnswerParts, repairs: Repairs, was_asked: Callable[[int], bool]) -> None:
         """Create it without requests. `was_asked` returns whether a coordinator may count on us for these topics."""
         self.parts, self.repairs, self.was_asked = parts, repairs, was_asked
         self.latest: list[Request] = []  # All requests under way, and the latest that are over.

@@ -24,13 +24,19 @@ id repairs (`on_find`). The others stand by until it has finished, or until a ti
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import msgspec
 
+from trellis.protocols.detector import HeartbeatDetector
 from trellis.protocols.effects import CancelTimer, NodeId, Send, SetTimer
+from trellis.protocols.newscast import Newscast
 from trellis.protocols.omen import messages
+from trellis.protocols.omen.links.records import HeldRecords
 from trellis.protocols.omen.me import run_of
 from trellis.protocols.omen.membership.events import DONE, DOUBT, EXE, REPAIRING, STANDBY, Event
-from trellis.protocols.omen.membership.standby import Standby
+from trellis.protocols.omen.membership.standby import Standby, StandbyParts
+from trellis.protocols.omen.membership.suspects import Suspects
 from trellis.protocols.omen.messages import (
     LINKS_MAX,
     Churn,
@@ -42,21 +48,32 @@ from trellis.protocols.omen.messages import (
     Report,
     ReportOk,
 )
-from trellis.protocols.omen.parts import Parts
+from trellis.protocols.omen.needs import Subscribers
 from trellis.protocols.omen.repair.join import Join
 from trellis.protocols.omen.repair.procedure import LINKS, REPAIR_TIMER
 from trellis.protocols.omen.repair.repair import Departed, Repair
 from trellis.protocols.omen.repair.repairs import Repairs
 from trellis.protocols.omen.signals import Outcomes
+from trellis.protocols.omen.views import Views
 from trellis.protocols.ring import identifier
 
 TRIES_MAX = 2  # Further repairs of a departure after one gave up because nodes that it needed kept crashing.
 
 
+class CoordinatorParts(StandbyParts, Subscribers, Protocol):
+    """What the coordinator uses of the node."""
+
+    detector: HeartbeatDetector
+    sampling: Newscast
+    views: Views
+    held: HeldRecords
+    suspects: Suspects
+
+
 class Coordinator:
     """Handles churn events."""
 
-    def __init__(self, parts: Parts, repairs: Repairs) -> None:
+    def __init__(self, parts: CoordinatorParts, repairs: Repairs) -> None:
         self.parts, self.repairs = parts, repairs
         self.standby = Standby(parts, self._begin_doubt, self._confirmed)
 

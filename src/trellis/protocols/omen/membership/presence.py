@@ -15,11 +15,13 @@ is not over when we leave may still end then, so `is_joining` is a fact of its o
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Protocol
 
 from trellis.protocols.effects import Left, NodeId, Send
+from trellis.protocols.omen.links.records import OwnRecord
 from trellis.protocols.omen.me import run_of
 from trellis.protocols.omen.messages import Finished, Join, JoinDone, Leaving
-from trellis.protocols.omen.parts import Parts
+from trellis.protocols.omen.needs import Basics, Routing
 from trellis.protocols.omen.signals import Outcomes
 
 JOIN_PERIODS = 4  # Periods until a joiner repeats its request to the same successor.
@@ -34,10 +36,17 @@ class State(StrEnum):
     LEFT = "left"
 
 
+class PresenceParts(Basics, Routing, Protocol):
+    """What our join and leave use of the node."""
+
+    own: OwnRecord
+    is_joining: bool
+
+
 class Presence:
     """Our own join and leave."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: PresenceParts) -> None:
         self.parts, self.me, self.links, self.ring = parts, parts.me, parts.links, parts.ring
         self.leaving_since: int | None = None  # The tick at which `leave` was called.
         self.has_left = False

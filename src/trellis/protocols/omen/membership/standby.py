@@ -7,20 +7,33 @@ node is in our range, or no nearer successor has said in time that it handles th
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from trellis.protocols.effects import NodeId, Send, SetTimer
-from trellis.protocols.omen.membership.events import STANDBY, Event
+from trellis.protocols.omen.membership.events import STANDBY, Event, Events
 from trellis.protocols.omen.messages import Churn
-from trellis.protocols.omen.parts import Parts
+from trellis.protocols.omen.needs import Basics, Beliefs, Routing
 from trellis.protocols.omen.signals import Outcomes
 from trellis.protocols.ring import clockwise, identifier
 from trellis.reached import reached
 
 
+class StandbyParts(Basics, Beliefs, Routing, Protocol):
+    """What events on standby use of the node."""
+
+    events: Events
+
+    def is_in_range(self, node: NodeId) -> bool:
+        """Return whether fewer than L living nodes are between a node and us on the ring."""
+        ...
+
+
 class Standby:
     """Watches events on standby, and takes them over (processStandbyL)."""
 
-    def __init__(self, parts: Parts, doubt: Callable[[Event], Outcomes], execute: Callable[[Event], Outcomes]) -> None:
+    def __init__(
+        self, parts: StandbyParts, doubt: Callable[[Event], Outcomes], execute: Callable[[Event], Outcomes]
+    ) -> None:
         """`doubt` handles an event that was taken over and is not certain, `execute` one that is certain."""
         self.parts, self._doubt, self._execute = parts, doubt, execute
 

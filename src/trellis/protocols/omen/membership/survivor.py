@@ -18,6 +18,7 @@ sides were repaired without the link, so we open it again (`former`).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 import msgspec
 
@@ -25,8 +26,9 @@ from trellis import ids
 from trellis.protocols.effects import NodeId, Send, Topic
 from trellis.protocols.omen.links.link import UP
 from trellis.protocols.omen.me import run_of
+from trellis.protocols.omen.membership.suspects import Suspects
 from trellis.protocols.omen.messages import NodeRun, Probe, Report, ReportOk
-from trellis.protocols.omen.parts import Parts
+from trellis.protocols.omen.needs import Basics, Beliefs, Routing
 from trellis.protocols.omen.repair.repairs import Repairs
 from trellis.protocols.omen.signals import LinkLost, Outcomes
 from trellis.protocols.ring import identifier
@@ -54,10 +56,16 @@ class _Relink(msgspec.Struct):
     incarnation: int  # The peer's.
 
 
+class SurvivorParts(Basics, Beliefs, Routing, Protocol):
+    """What a survivor uses of the node."""
+
+    suspects: Suspects
+
+
 class Survivor:
     """Reports departed neighbors, and opens links to living ones again."""
 
-    def __init__(self, parts: Parts, repairs: Repairs) -> None:
+    def __init__(self, parts: SurvivorParts, repairs: Repairs) -> None:
         self.parts, self.repairs = parts, repairs
         self.reports: dict[tuple[NodeId, int], _Reported] = {}  # By node and run.
         self.relinks: dict[NodeId, _Relink] = {}  # Links to living peers that we open again.

@@ -8,12 +8,15 @@ Deviation: the paper has no fallback below its repairs.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import msgspec
 
 from trellis.protocols.effects import NodeId, Send, Topic
-from trellis.protocols.omen.links.hints import root_key
+from trellis.protocols.omen.links.hints import Hints, root_key
+from trellis.protocols.omen.membership.suspects import Suspects
 from trellis.protocols.omen.messages import RootHeard, RootMeet, RootReport
-from trellis.protocols.omen.parts import Parts
+from trellis.protocols.omen.needs import Basics, Beliefs, Routing, Subscribers
 from trellis.protocols.omen.rendezvous.homes import Homes
 from trellis.protocols.omen.repair.repairs import Repairs
 from trellis.protocols.omen.signals import Outcomes
@@ -24,10 +27,18 @@ JOIN_PATIENCE = 40  # The same for a node whose join is not over.
 HOMES_MAX = 65_536  # Most topics whose home location is remembered.
 
 
+class RootsParts(Basics, Beliefs, Routing, Subscribers, Protocol):
+    """What the root rendezvous uses of the node."""
+
+    hints: Hints
+    suspects: Suspects
+    is_joining: bool
+
+
 class Roots:
     """Reports topics of which this node is the root, and answers the reports of others."""
 
-    def __init__(self, parts: Parts, repairs: Repairs) -> None:
+    def __init__(self, parts: RootsParts, repairs: Repairs) -> None:
         self.parts, self.repairs = parts, repairs
         self._met: dict[int, NodeId] = {}  # topic that no neighbor has -> another root of it that we must link to
         self.homes = Homes(parts.config.root_beat)

@@ -7,10 +7,13 @@ on, and the last one sends all answers to the coordinator. `OMenNode` calls `ans
 from __future__ import annotations
 
 from itertools import islice
+from typing import Protocol
 
 import msgspec
 
 from trellis.protocols.effects import NodeId, Send
+from trellis.protocols.omen.links.hints import Hints
+from trellis.protocols.omen.links.records import HeldRecords
 from trellis.protocols.omen.me import run_of
 from trellis.protocols.omen.messages import (
     HINTS_MAX,
@@ -24,7 +27,7 @@ from trellis.protocols.omen.messages import (
     Route,
     pack,
 )
-from trellis.protocols.omen.parts import Parts
+from trellis.protocols.omen.needs import Basics, Beliefs, Routing
 from trellis.protocols.omen.signals import Outcomes
 from trellis.protocols.ring import identifier
 from trellis.protocols.topics import places
@@ -33,7 +36,15 @@ from trellis.protocols.topics import places
 ROUTE_BYTES_MAX = 1 << 18
 
 
-def answers(parts: Parts, sender: NodeId, question: Ask) -> Outcomes:
+class AnswerParts(Basics, Beliefs, Routing, Protocol):
+    """What answers use of the node."""
+
+    hints: Hints
+    held: HeldRecords
+    is_joining: bool
+
+
+def answers(parts: AnswerParts, sender: NodeId, question: Ask) -> Outcomes:
     """Answer the asker, or add our answer to the question and pass it on to the next node of its route."""
     route = question.way
     if route is not None and _is_odd(parts, route):
@@ -52,7 +63,7 @@ def answers(parts: Parts, sender: NodeId, question: Ask) -> Outcomes:
     return [*effects]
 
 
-def _is_odd(parts: Parts, route: Route) -> bool:
+def _is_odd(parts: AnswerParts, route: Route) -> bool:
     """Return whether a route is longer than our own routes are, or visits a node twice.
 
     If we followed it, one small question could make nodes send each other many large answers.
@@ -81,7 +92,7 @@ def _bytes(told: Relayed) -> int:
     return neighbors + sum(len(hint.topic) + sum(map(len, hint.path)) + 2 * len(hint.path) + 4 for hint in told.hints)
 
 
-def answer(parts: Parts, question: Ask) -> Answer:
+def answer(parts: AnswerParts, question: Ask) -> Answer:
     """Return our answer to a question: our topics, neighbors and hints, limited to the topics of the question.
 
     It names only links that are up, which the records of both ends name, and none that is being dropped.
@@ -119,7 +130,7 @@ def answer(parts: Parts, question: Ask) -> Answer:
     )
 
 
-def find_record(parts: Parts, question: FindRecord) -> Outcomes:
+def find_record(parts: AnswerParts, question: FindRecord) -> Outcomes:
     """Answer with the record of a node, or pass the question on.
 
     The question goes along the ring to the first living successor of the node. Then it goes from one successor to the
