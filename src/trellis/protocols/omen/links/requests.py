@@ -14,6 +14,15 @@ nodes prove that no topic needs it. A drop has three steps:
    answers `Disconnect`. It does not answer if its topics have changed since its answer, because it may count on the
    link. It does not answer either if its answer is older than `AGREE_PERIODS`. Then the link stays.
 
+| from    | to      | when                                                                            |
+| ------- | ------- | ------------------------------------------------------------------------------- |
+| -       | refused | too many requests are under way, or the drop cannot begin now (`_why_not`)      |
+| -       | closing | a drop begins: the link is closing, and nodes are asked                         |
+| closing | proven  | the answers prove that no topic needs the link: the peer is asked to agree      |
+| closing | refused | there is no proof, the peer has not joined, or it took too long: the link stays |
+| proven  | refused | the peer has not agreed in time, or topics have changed: the link stays         |
+| any     | done    | the link is gone; a link to be opened is up                                     |
+
 Two drops at the same time must not each use the other's link in their proofs. So a node that has answered in the proof
 of a drop does not itself drop a link on these topics. It waits until it is released, or for `ASKED_PERIODS`. The peer
 agrees earlier than that or never, because `AGREE_PERIODS` is less. A drop whose peer has not answered step 3 releases

@@ -12,7 +12,18 @@ stranger            The peer is alive and has no link to us, because it suspecte
 closed, refused     Nothing depends on the link.
 
 A neighbor that was lost by silence and answers again in the same run was cut off from us and has not crashed. Both
-sides were repaired without the link, so we open it again (`former`).
+sides were repaired without the link, so we open it again (`former`). These are the states of a lost link:
+
+| from      | to        | when                                                                             |
+| --------- | --------- | -------------------------------------------------------------------------------- |
+| -         | `reports` | the peer is silent or has restarted                                              |
+| -         | `former`  | the peer is silent; the link is in `reports` as well                             |
+| -         | `relinks` | the peer does not know the link                                                  |
+| `reports` | -         | the departure is repaired, or was reported for `report_tries` periods            |
+| `reports` | `relinks` | the coordinator says that the peer is alive                                      |
+| `former`  | `relinks` | the peer answers our probe in the same run                                       |
+| `former`  | -         | the peer has not answered for `try_soon` periods                                 |
+| `relinks` | -         | the link is up, or has stayed down for `relink_periods`: a repair starts instead |
 """
 
 from __future__ import annotations
