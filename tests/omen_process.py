@@ -28,7 +28,7 @@ def main() -> None:
                 Random(seed),
                 settings,
                 contacts=contacts,
-                neighbours=neighbours,
+                neighbors=neighbours,
                 incarnation=incarnation,
             )
             answer = b""

@@ -11,9 +11,9 @@ import pytest
 from trellis.protocols.effects import Left, LinkDown, LinkUp, Send
 from trellis.protocols.omen import OMenConfig, OMenNode
 from trellis.protocols.omen import messages as m
-from trellis.protocols.omen.events import DOUBT, EXE, MENDING, STANDBY
-from trellis.protocols.omen.hints import Hints, root_key
-from trellis.protocols.omen.me import REFUTATIONS, Me, life_of
+from trellis.protocols.omen.links.hints import Hints, root_key
+from trellis.protocols.omen.me import REFUTATIONS, Me, run_of
+from trellis.protocols.omen.membership.events import DOUBT, EXE, REPAIRING, STANDBY
 from trellis.protocols.ring import identifier
 from trellis.protocols.topics import TopicTable
 from trellis.simulate.check import CheckConfig, check_seed
@@ -249,7 +249,7 @@ def test_a_coordinator_that_sees_the_stream_break_does_not_go_on_doubting():
     coordinator.coordinator.departure(victim, incarnation, certain=False, report=m.Report(victim, incarnation, "n00"))
     assert state_of(coordinator, victim) == DOUBT
     coordinator.on_peer_down(victim)
-    assert state_of(coordinator, victim) == MENDING
+    assert state_of(coordinator, victim) == REPAIRING
 
 
 def test_a_false_report_is_forgotten_by_all_who_were_told_of_it_as_soon_as_the_node_answers():
@@ -276,7 +276,7 @@ def test_hearsay_that_a_node_lives_does_not_end_a_leave_that_it_told_us_of():
     assert state_of(behind, victim) == STANDBY
 
 
-@pytest.mark.parametrize(("repair_wait", "state"), [(20, EXE), (0, MENDING)])
+@pytest.mark.parametrize(("repair_wait", "state"), [(20, EXE), (0, REPAIRING)])
 def test_a_repair_waits_for_a_ready_view_as_long_as_it_is_told(repair_wait, state):
     engine, victim, coordinator = before_a_crash(repair_wait=repair_wait)
     coordinator.views.views[victim].ready = False
@@ -291,15 +291,15 @@ def test_a_node_that_is_back_is_linked_as_soon_as_its_earlier_life_is_repaired()
     incarnation = coordinator.parts.incarnation_of(victim) + (1 << 20)
     engine.crash(victim)
     coordinator.on_peer_down(victim)
-    assert state_of(coordinator, victim) == MENDING
+    assert state_of(coordinator, victim) == REPAIRING
     coordinator.on_message(victim, m.Join(incarnation, ("t",)))
     joins = coordinator.parts.events.get("join", victim, incarnation)
     coordinator.parts.ticks += coordinator.config.ready_wait
     coordinator.coordinator.tick()
     assert joins.state == EXE
-    coordinator.coordinator.mends.clear()  # the repair is over
+    coordinator.repairs.running.clear()  # the repair is over
     coordinator.coordinator.tick()
-    assert joins.state == MENDING
+    assert joins.state == REPAIRING
 
 
 def repaired_after_ms(**options):
@@ -346,7 +346,7 @@ def test_a_refutation_is_louder_than_the_suspicion_and_a_restart_louder_than_bot
     assert me.refute(me.incarnation)
     assert me.incarnation == 3 * REFUTATIONS + 1
     assert not me.refute(3 * REFUTATIONS)  # an old suspicion: it has been answered
-    assert life_of(me.incarnation) == 3
+    assert run_of(me.incarnation) == 3
     assert Me("a", (), TopicTable(), 4).incarnation > me.incarnation
 
 

@@ -16,6 +16,7 @@ import pytest
 from conversation import Conversation, phrase
 from trellis.protocols.omen import OMenConfig, OMenNode
 from trellis.protocols.omen import messages as m
+from trellis.protocols.omen.moments import RepairDropped, RepairFinished, RepairStarted
 from trellis.protocols.ring import identifier
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "omen"
@@ -48,7 +49,7 @@ def twelve(crash=10):
             Random(place),
             config,
             contacts=names[:3],
-            neighbours=[names[u + v - place] for u, v in LINKS if place in (u, v)],
+            neighbors=[names[u + v - place] for u, v in LINKS if place in (u, v)],
         )
         for place, topics in INTERESTS.items()
     ]
@@ -60,9 +61,8 @@ def twelve(crash=10):
     before, begun = talk.links(), len(talk.said)
     talk.crash(names[crash])
     talk.run(50)
-    mends = []
-    new_mend = coordinator.coordinator.new_mend
-    coordinator.coordinator.new_mend = lambda *about: mends.append(new_mend(*about)) or mends[-1]
+    moments = []
+    coordinator.moments.subscribe(moments.append)
     for peer in [name for name in talk.nodes if names[crash] in talk.claims[name]]:  # their streams have broken
         talk.carry_out(peer, talk.nodes[peer].on_peer_down(names[crash]))
     talk.run(10_000)
@@ -74,7 +74,7 @@ def twelve(crash=10):
     ]
     shadow = {*view.neighbours, *view.backups} - {names[10]}
     new = talk.links() - before
-    return talk, mends, lines, sorted(int(short[one][1:]) for one in shadow), _numbers(new, short)
+    return talk, moments, lines, sorted(int(short[one][1:]) for one in shadow), _numbers(new, short)
 
 
 def _renamed(text, short):
@@ -88,8 +88,9 @@ def _numbers(links, short):
 
 
 def test_the_running_example_ends_as_in_the_paper():
-    talk, mends, _, shadow, new = twelve()
-    assert [mend.state for mend in mends] == ["done"], "v11 coordinates, once"
+    talk, moments, _, shadow, new = twelve()
+    repairs = [one for one in moments if isinstance(one, RepairStarted | RepairFinished | RepairDropped)]
+    assert [type(one) for one in repairs] == [RepairStarted, RepairFinished], "v11 coordinates, once"
     assert shadow == [1, 3, 5, 6, 11]
     assert new == {(11, 1), (11, 5), (6, 5)}
     assert {end for link in new for end in link} <= set(shadow), "E_new lies within S x S"

@@ -9,7 +9,8 @@ from trellis.protocols.effects import Send
 from trellis.protocols.omen import OMenConfig
 from trellis.protocols.omen import messages as m
 from trellis.protocols.omen.me import Me
-from trellis.protocols.omen.mend import Mend
+from trellis.protocols.omen.repair.join import Join
+from trellis.protocols.omen.repair.procedure import Context
 from trellis.protocols.omen.shadow import low_edges
 from trellis.protocols.omen.views import Views, Wanted
 from trellis.protocols.tman import TManReply
@@ -66,15 +67,15 @@ def test_partners_are_told_of_backups_alone_and_candidates_are_forgotten_with_th
 def joining(*known, backups=()):
     """A join of "new" (topics a and b), up to its answer. Its coordinator knows the backups by these descriptors."""
     described = {one.node: one for one in known}
-    mend = Mend(1, "join", "new", 1, OMenConfig(), lambda _: [], lambda *_: None, low_edges, len, "me")
-    mend.topics, mend.backups, mend.described = ("a", "b"), [*described, *backups], described.get
-    first = mend.start()
-    return mend, asked(first), answers(mend, "new", 0b11)
+    join = Join(1, "new", 1, Context("me", OMenConfig(), low_edges, len, described=described.get), ("a", "b"))
+    join.backups = [*described, *backups]
+    first = join.start()
+    return join, asked(first), answers(join, "new", 0b11)
 
 
-def answers(mend, name, wants, *named, degree=0):
-    neighbours = tuple(m.Neighbour(peer, 1, m.pack(mask)) for peer, mask in named)
-    return mend.on_answer(name, m.Answer(1, 1, 1, degree, m.pack(wants), b"", neighbours))
+def answers(join, name, wants, *named, degree=0):
+    neighbours = tuple(m.Neighbor(peer, 1, m.pack(mask)) for peer, mask in named)
+    return join.on_answer(name, m.Answer(1, 1, 1, degree, m.pack(wants), b"", neighbours))
 
 
 def asked(effects):
@@ -86,26 +87,26 @@ def known(name, topics, degree=1):
 
 
 def test_of_the_backups_only_those_are_asked_that_the_joiner_would_be_linked_to():
-    mend, first, more = joining(known("x", "ab"), known("yy", "a"), known("zzz", "b"))
+    join, first, more = joining(known("x", "ab"), known("yy", "a"), known("zzz", "b"))
     assert (first, asked(more)) == (["new"], ["x"])
-    opened = answers(mend, "x", 0b11)
+    opened = answers(join, "x", 0b11)
     assert [effect.message for effect in opened if isinstance(effect, Send)] == [m.OpenLink(1, "new", 1)]
 
 
 def test_a_backup_that_has_other_topics_by_now_is_replaced():
-    mend, _, _ = joining(known("x", "ab"), known("yy", "a"), known("zzz", "b"))
-    assert asked(answers(mend, "x", 0b01)) == ["zzz"]
-    answers(mend, "zzz", 0b10)
-    assert sorted(mend.opening) == [("new", "zzz"), ("x", "new")]
+    join, _, _ = joining(known("x", "ab"), known("yy", "a"), known("zzz", "b"))
+    assert asked(answers(join, "x", 0b01)) == ["zzz"]
+    answers(join, "zzz", 0b10)
+    assert sorted(join.links.opening) == [("new", "zzz"), ("x", "new")]
 
 
 def test_a_backup_that_stays_silent_is_replaced_and_not_asked_again():
-    mend, _, _ = joining(known("x", "ab"), known("yy", "ab"))
-    while not (more := [name for name in asked(mend.on_timer()) if name != "x"]):
+    join, _, _ = joining(known("x", "ab"), known("yy", "ab"))
+    while not (more := [name for name in asked(join.on_timer()) if name != "x"]):
         pass
     assert more == ["yy"]
-    answers(mend, "yy", 0b11)
-    assert sorted(mend.opening) == [("yy", "new")]
+    answers(join, "yy", 0b11)
+    assert sorted(join.links.opening) == [("yy", "new")]
 
 
 def test_a_backup_that_gossip_does_not_describe_is_asked_at_once():
@@ -114,14 +115,14 @@ def test_a_backup_that_gossip_does_not_describe_is_asked_at_once():
 
 
 def test_a_topic_of_a_joiner_that_no_backup_has_is_left_to_the_fallback():
-    mend, _, more = joining(known("x", "a"))
+    join, _, more = joining(known("x", "a"))
     assert asked(more) == ["x"]
-    assert asked(answers(mend, "x", 0b01, ("y", 0b10))) == []
-    assert list(mend.opening) == [("x", "new")]
+    assert asked(answers(join, "x", 0b01, ("y", 0b10))) == []
+    assert list(join.links.opening) == [("x", "new")]
 
 
 def test_a_backup_that_dies_before_it_answers_holds_no_join_up():
-    mend, _, more = joining(known("x", "ab"))
+    join, _, more = joining(known("x", "ab"))
     assert asked(more) == ["x"]
-    mend.on_dead("x")
-    assert mend.state == "done"
+    join.on_dead("x")
+    assert join.state == "done"

@@ -10,13 +10,13 @@ from trellis.protocols import topics as topics_module
 from trellis.protocols.effects import Send
 from trellis.protocols.omen import CODEC, OMenConfig, OMenNode
 from trellis.protocols.omen import messages as m
-from trellis.protocols.omen.asked import QUESTIONS_MAX
-from trellis.protocols.omen.events import DONE, DOUBT, EVENTS_MAX, EXE, MENDING, STANDBY, Events
-from trellis.protocols.omen.hints import Hints, root_key
-from trellis.protocols.omen.links import ASKERS_MAX
+from trellis.protocols.omen.links.hints import Hints, root_key
+from trellis.protocols.omen.links.links import ASKERS_MAX
+from trellis.protocols.omen.links.records import RUNS_MAX, HeldRecords
 from trellis.protocols.omen.me import REFUTATIONS, Me
-from trellis.protocols.omen.net import KEPT, ROOTS_MAX, Homes
-from trellis.protocols.omen.records import LIVES_MAX, HeldRecords
+from trellis.protocols.omen.membership.events import DONE, DOUBT, EVENTS_MAX, EXE, REPAIRING, STANDBY, Events
+from trellis.protocols.omen.rendezvous.homes import KEPT, ROOTS_MAX, Homes
+from trellis.protocols.omen.repair.asked import QUESTIONS_MAX
 from trellis.protocols.topics import TopicTable
 
 
@@ -66,7 +66,7 @@ def test_of_events_that_others_brought_up_the_newest_makes_room(state):
     assert events.get("leave", "new", REFUTATIONS) is not None
 
 
-@pytest.mark.parametrize("state", [EXE, MENDING])
+@pytest.mark.parametrize("state", [EXE, REPAIRING])
 def test_a_repair_of_our_own_never_makes_room(state):
     events = filled(state)
     events.add("leave", "new", REFUTATIONS, 1, STANDBY)
@@ -96,8 +96,8 @@ def test_a_sender_that_starts_again_and_again_has_few_records_here():
     held = HeldRecords(1, 60)
     for life in range(1, 101):
         held.on_record("liar", record(life), 0)
-    assert len(held.old) == LIVES_MAX
-    assert held.of("liar", 100 - LIVES_MAX) == record(100 - LIVES_MAX)
+    assert len(held.old) == RUNS_MAX
+    assert held.of("liar", 100 - RUNS_MAX) == record(100 - RUNS_MAX)
     assert held.before("liar", 100) == 99 * REFUTATIONS
 
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 
 from trellis.protocols.omen import messages as m
-from trellis.protocols.omen.events import STANDBY
+from trellis.protocols.omen.membership.events import STANDBY
 from trellis.protocols.ring import identifier
 from trellis.simulate.engine import Engine
 from trellis.simulate.systems.omen import OMen
@@ -123,7 +123,7 @@ def test_a_node_that_unsubscribes_while_a_repair_links_to_it_counts_the_new_link
 
     def is_linking():
         nodes = map(engine.world.node, engine.world.living)
-        return any(mend.state == "links" for node in nodes for mend in node.coordinator.mends.values())
+        return any(mend.state == "links" for node in nodes for mend in node.repairs.running.values())
 
     while not is_linking():
         engine.run(engine.world.now_ms + 1)
@@ -147,10 +147,10 @@ def test_a_topic_that_is_wanted_again_outlives_the_repair_that_would_have_ended_
     engine.unsubscribe("v", "t")
     engine.subscribe("v", "t")
     engine.unsubscribe("v", "t")
-    first, second = list(node.coordinator.mends)
-    while first in node.coordinator.mends:
+    first, second = list(node.repairs.running)
+    while first in node.repairs.running:
         engine.run(engine.world.now_ms + 1)
-    assert second not in node.coordinator.mends or "t" in node.me.topics
+    assert second not in node.repairs.running or "t" in node.me.topics
     assert parts(after(engine, 30)) == [["a", "b"]]
 
 
@@ -191,5 +191,4 @@ def test_a_heartbeat_that_tells_of_a_topic_left_makes_the_node_look_for_another_
         topics=("s",),
     )
     effects = node.on_message("v", beat)
-    assert not node.links.left_alone
     assert effects, "it asks for a link"

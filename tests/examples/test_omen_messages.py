@@ -11,11 +11,12 @@ from trellis.protocols.descriptors import Descriptor
 from trellis.protocols.effects import LinkUp, Send
 from trellis.protocols.omen import OMenConfig, OMenNode
 from trellis.protocols.omen import messages as m
-from trellis.protocols.omen.hints import root_key
 from trellis.protocols.omen.knowledge import Answers, Told
+from trellis.protocols.omen.links.hints import root_key
 from trellis.protocols.omen.me import REFUTATIONS
-from trellis.protocols.omen.mend import Departed, Mend
-from trellis.protocols.omen.offers import Offer, covering
+from trellis.protocols.omen.repair.offers import Offer, covering
+from trellis.protocols.omen.repair.procedure import Context
+from trellis.protocols.omen.repair.repair import Departed, Repair
 from trellis.protocols.omen.shadow import low_edges
 from trellis.protocols.ring import clockwise, identifier
 from trellis.simulate.engine import Engine
@@ -41,7 +42,7 @@ def passed(sender, receiver, effects):
 
 
 def opened(a, *peers, mend=7):
-    first, *more = [m.Life(peer.id, peer.me.incarnation) for peer in peers]
+    first, *more = [m.NodeRun(peer.id, peer.me.incarnation) for peer in peers]
     return a.on_message("c", m.OpenLink(mend, first.node, first.incarnation, tuple(more)))
 
 
@@ -66,7 +67,7 @@ def test_a_connect_follows_when_the_holders_of_the_record_name_the_peer_and_not_
     a, b = lonely("a"), lonely("b")
     a.ring.tman.learn([lonely("holder").me.describe()])
     (record,) = said(opened(a, b), "holder")
-    assert record.neighbours == (m.Life("b", LIFE * REFUTATIONS),)
+    assert record.neighbours == (m.NodeRun("b", LIFE * REFUTATIONS),)
     told = a.on_message("holder", m.RecordOk(record.version, record.incarnation, LIFE))
     assert [one.named for one in said(told, "b")] == [LIFE * REFUTATIONS]
 
@@ -106,11 +107,16 @@ def test_one_message_tells_of_all_links_of_a_repair_when_the_last_one_stands_or_
     assert not a.links._opened
 
 
-def repair(kind="leave"):
+def relink(*ends, topics, **options):
+    """A repair after a lost link, between these nodes."""
+    mend = Repair(1, "relink", "v", 1, Context("me", OMenConfig(**options), low_edges, len), topics)
+    mend.link_ends = ends
+    return mend
+
+
+def repair():
     """A repair that has answers of a, b and x, and joins a and b to x by two links."""
-    mend = Mend(1, kind, "v", 1, OMenConfig(), lambda *_: [], lambda *_: None, low_edges, len, "me")
-    mend.topics, mend.required_only = ("t", "u"), dict.fromkeys(("aa", "bbb", "x"))
-    mend.kind = "relink"
+    mend = relink("aa", "bbb", "x", topics=("t", "u"))
     mend.start()
     effects = []
     for name, wants in (("aa", 0b01), ("bbb", 0b10), ("x", 0b11)):
@@ -121,7 +127,7 @@ def repair(kind="leave"):
 def test_links_are_opened_from_the_end_that_has_most_of_them_and_later_from_both():
     mend, effects = repair()
     assert {one.to: one.message for one in effects if isinstance(one, Send)} == {
-        "x": m.OpenLink(1, "aa", 5, (m.Life("bbb", 5),))
+        "x": m.OpenLink(1, "aa", 5, (m.NodeRun("bbb", 5),))
     }
     again = [(one.to, one.message.peer) for one in mend.on_timer() if isinstance(one, Send)]
     assert sorted(again) == [("aa", "x"), ("bbb", "x"), ("x", "aa"), ("x", "bbb")]
@@ -139,9 +145,9 @@ def test_a_repair_begins_anew_where_either_end_has_changed_its_topics(own, other
 
 def split(described, **options):
     """A repair whose required nodes, which want t and u, are apart; up to their answers."""
-    mend = Mend(1, "relink", "v", 1, OMenConfig(**options), lambda *_: [], lambda *_: None, low_edges, len, "me")
-    mend.topics, mend.required_only = ("s", "t", "u"), dict.fromkeys(("aa", "bbb"))
-    mend.backups, mend.described = list(described), described.get
+    context = Context("me", OMenConfig(**options), low_edges, len, described=described.get)
+    mend = Repair(1, "relink", "v", 1, context, ("s", "t", "u"))
+    mend.link_ends, mend.backups = ("aa", "bbb"), list(described)
     mend.start()
     for name in ("aa", "bbb"):
         effects = mend.on_answer(name, m.Answer(1, 1, 5, 0, m.pack(0b110), b"", ()))
@@ -150,8 +156,7 @@ def split(described, **options):
 
 def triangle():
     """Three nodes that are apart on t. Each two have a neighbor in common, and `mid` is a neighbor of all three."""
-    mend = Mend(1, "relink", "v", 1, OMenConfig(), lambda *_: [], lambda *_: None, low_edges, len, "me")
-    mend.topics, mend.required_only = ("t",), dict.fromkeys("abc")
+    mend = relink("a", "b", "c", topics=("t",))
     mend.start()
     effects = []
     for name, peers in {"a": ("x", "mid", "z"), "b": ("x", "y", "mid"), "c": ("y", "z", "mid")}.items():
@@ -161,7 +166,7 @@ def triangle():
 
 def answer(*peers, wants=1):
     return m.Answer(
-        1, 1, LIFE, len(peers), m.pack(wants), b"", tuple(m.Neighbour(one, LIFE, m.pack(1)) for one in peers)
+        1, 1, LIFE, len(peers), m.pack(wants), b"", tuple(m.Neighbor(one, LIFE, m.pack(1)) for one in peers)
     )
 
 
@@ -169,7 +174,7 @@ def test_one_node_is_asked_where_it_may_connect_all_parts():
     mend, asked = triangle()
     assert asked == ["mid"]
     mend.on_answer("mid", answer("a", "b", "c"))
-    assert (mend.state, mend.opened, mend.opening) == ("done", [], {})
+    assert (mend.state, mend.links.opened, mend.links.opening) == ("done", [], {})
 
 
 def test_all_nodes_on_ways_between_parts_are_asked_where_the_first_answers_prove_too_little():
@@ -179,7 +184,7 @@ def test_all_nodes_on_ways_between_parts_are_asked_where_the_first_answers_prove
     mend.on_answer("x", answer("a", "b"))
     mend.on_answer("y", answer("b", "c"))
     mend.on_answer("z", answer("c", "a"))
-    assert (mend.state, mend.opening) == ("done", {})
+    assert (mend.state, mend.links.opening) == ("done", {})
 
 
 def test_a_node_that_is_asked_for_another_topic_is_preferred():
@@ -272,18 +277,18 @@ def test_a_neighbor_that_an_old_record_names_in_an_earlier_life_is_required_if_a
     """v and d are dead; v was linked to a and to x, d to an earlier life of x."""
     first, second = REFUTATIONS, 2 * REFUTATIONS
     records = {
-        "v": m.Record(first, 1, ("t",), (m.Life("a", first), m.Life("x", second), m.Life("d", first))),
-        "d": m.Record(first, 1, ("t",), (m.Life("x", first), m.Life("v", first))),
+        "v": m.Record(first, 1, ("t",), (m.NodeRun("a", first), m.NodeRun("x", second), m.NodeRun("d", first))),
+        "d": m.Record(first, 1, ("t",), (m.NodeRun("x", first), m.NodeRun("v", first))),
     }
     held = lambda name, _: records.get(name)  # noqa: E731
-    mend = Mend(1, "leave", "v", first, OMenConfig(), lambda *_: [], held, low_edges, len, "me")
+    mend = Repair(1, "leave", "v", first, Context("me", OMenConfig(), low_edges, len, held=held))
     mend.departed["v"] = Departed(first, frozenset(), {}, False)
     mend.start()
     while mend.state not in ("links", "done"):
         for name, life in (("a", first), ("x", second)):
-            mend.on_answer(name, m.Answer(1, mend.attempt, life, 0, m.pack(1), b"", ()))
+            mend.on_answer(name, m.Answer(1, mend.questions.attempt, life, 0, m.pack(1), b"", ()))
         mend.on_timer()
-    assert list(mend.opening) == [("a", "x")]
+    assert list(mend.links.opening) == [("a", "x")]
     assert set(mend.departed) == {"v", "d", "x"}  # the earlier life of x
 
 
@@ -364,8 +369,8 @@ def test_a_node_that_is_no_root_any_more_tells_its_root_of_another_part():
 
 def asking(node, *peers, topic):
     """Have a node begin a repair of a lost link between `peers`, and return it with the questions."""
-    mend = node.coordinator.new_mend("relink", peers[0], 0)
-    mend.topics, mend.required_only = (topic,), dict.fromkeys(peers)
+    mend = node.repairs.repair("relink", peers[0], 0, (topic,))
+    mend.link_ends = peers
     return mend, mend.start()
 
 
@@ -376,6 +381,6 @@ def test_an_answer_to_a_question_of_an_earlier_incarnation_is_no_answer_to_a_que
     _, questions = asking(before, "x", "y", topic="t")
     mend, again = asking(now, "x", "y", topic="u")
     passed(x, now, passed(before, x, questions))
-    assert not mend.answers.told, "x wants t; taken for an answer about u it says that x wants u"
+    assert not mend.questions.answers.told, "x wants t; taken for an answer about u it says that x wants u"
     passed(x, now, passed(now, x, again))
-    assert [(name, told.wants) for name, told in mend.answers.told.items()] == [("x", 0)]
+    assert [(name, told.wants) for name, told in mend.questions.answers.told.items()] == [("x", 0)]

@@ -8,8 +8,8 @@ from trellis.protocols.descriptors import Descriptor
 from trellis.protocols.effects import Send
 from trellis.protocols.omen import OMenConfig, OMenNode
 from trellis.protocols.omen import messages as m
+from trellis.protocols.omen.links.planned import Plan
 from trellis.protocols.omen.me import REFUTATIONS
-from trellis.protocols.omen.planned import Plan
 from trellis.protocols.ring import identifier
 
 LIFE = 1_000

@@ -20,7 +20,7 @@ def mesh(names=NAMES):
     """Return live nodes that know each other, after some periods."""
     others = {name: [one for one in names if one != name] for name in names}
     talk = Conversation(
-        OMenNode(name, ("t",), Random(name), CONFIG, contacts=peers, neighbours=peers) for name, peers in others.items()
+        OMenNode(name, ("t",), Random(name), CONFIG, contacts=peers, neighbors=peers) for name, peers in others.items()
     )
     talk.start()
     talk.run(10 * CONFIG.period_ms)

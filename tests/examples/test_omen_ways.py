@@ -10,11 +10,12 @@ import pytest
 
 from trellis.protocols.effects import Send, SetTimer
 from trellis.protocols.omen import OMenConfig, OMenNode
-from trellis.protocols.omen import answers as answering
 from trellis.protocols.omen import messages as m
-from trellis.protocols.omen.mend import Mend
+from trellis.protocols.omen.repair import answers as answering
+from trellis.protocols.omen.repair.procedure import Context
+from trellis.protocols.omen.repair.repair import Repair
+from trellis.protocols.omen.repair.routes import split_into_routes
 from trellis.protocols.omen.shadow import low_edges
-from trellis.protocols.omen.ways import ways_over
 from trellis.simulate.engine import Engine
 from trellis.simulate.systems.omen import OMen
 
@@ -32,7 +33,7 @@ def sends(effects):
 
 
 def answer(*peers, more=()):
-    near = tuple(m.Neighbour(one, LIFE, m.pack(1)) for one in peers)
+    near = tuple(m.Neighbor(one, LIFE, m.pack(1)) for one in peers)
     return m.Answer(1, 1, LIFE, len(peers), m.pack(1), b"", near, more=more)
 
 
@@ -42,8 +43,8 @@ def relayed(name, *peers):
 
 def ring_of_six(**options):
     """Required are a, b and c, which are apart on t. The ways between them lead over x, y and z, which are asked."""
-    mend = Mend(1, "relink", "v", 1, OMenConfig(**options), lambda *_: [], lambda *_: None, low_edges, len, "me")
-    mend.topics, mend.required_only = ("t",), dict.fromkeys("abc")
+    mend = Repair(1, "relink", "v", 1, Context("me", OMenConfig(**options), low_edges, len), ("t",))
+    mend.link_ends = ("a", "b", "c")
     mend.start()
     effects = []
     for name, peers in {"a": ("x", "z"), "b": ("x", "y"), "c": ("y", "z")}.items():
@@ -56,7 +57,7 @@ LINKS = {"x": ("a", "b"), "y": ("b", "c"), "z": ("c", "a")}
 
 def test_a_question_goes_from_node_to_node_and_the_last_one_answers_for_all():
     nodes = {name: lonely(name) for name in "xyz"}
-    sender, sent = "me", [Send("x", m.Ask(7, 2, ("t",), (), m.Way("me", 7, ("y", "z"))))]
+    sender, sent = "me", [Send("x", m.Ask(7, 2, ("t",), (), m.Route("me", 7, ("y", "z"))))]
     visited = []
     while sent[0].to != "me":
         (one,) = sent
@@ -72,7 +73,7 @@ def test_a_question_goes_from_node_to_node_and_the_last_one_answers_for_all():
 
 def test_who_does_not_know_ways_answers_a_question_that_is_passed_on_to_no_repair():
     """Otherwise the node that passed it on might take that answer for one to a question of its own."""
-    (on,) = sends(lonely("x").on_message("me", m.Ask(7, 2, ("t",), (), m.Way("me", 7, ("y",)))))
+    (on,) = sends(lonely("x").on_message("me", m.Ask(7, 2, ("t",), (), m.Route("me", 7, ("y",)))))
     assert (on.to, on.message.mend, on.message.way.mend) == ("y", 0, 7)
     older = msgspec.msgpack.encode({**msgspec.to_builtins(on.message), "way": None})
     (said,) = sends(lonely("y").on_message("x", m.CODEC.decode(older)))
@@ -82,20 +83,20 @@ def test_who_does_not_know_ways_answers_a_question_that_is_passed_on_to_no_repai
 def test_a_node_that_is_believed_dead_is_left_out_of_a_way():
     x = lonely("x")
     x.parts.suspects.add("y", LIFE, 1)
-    (on,) = sends(x.on_message("me", m.Ask(7, 2, ("t",), (), m.Way("me", 7, ("y", "z")))))
+    (on,) = sends(x.on_message("me", m.Ask(7, 2, ("t",), (), m.Route("me", 7, ("y", "z")))))
     assert (on.to, on.message.way.left) == ("z", ())
 
 
 @pytest.mark.parametrize("left", [("y",) * 2, ("x",), tuple(f"n{number}" for number in range(8))])
 def test_a_way_that_is_too_long_or_leads_to_a_node_twice_is_not_followed(left):
     """One question of 120 bytes made two nodes send each other 3 MB."""
-    assert not sends(lonely("x").on_message("me", m.Ask(7, 2, ("t",), (), m.Way("me", 7, left))))
+    assert not sends(lonely("x").on_message("me", m.Ask(7, 2, ("t",), (), m.Route("me", 7, left))))
 
 
 def test_answers_that_are_too_large_are_not_passed_on(monkeypatch):
     before = tuple(relayed(f"n{number}", "a") for number in range(2))
-    monkeypatch.setattr(answering, "WAY_BYTES_MAX", 20)
-    question = m.Ask(7, 2, ("t",), (), m.Way("me", 7, ("y",), before))
+    monkeypatch.setattr(answering, "ROUTE_BYTES_MAX", 20)
+    question = m.Ask(7, 2, ("t",), (), m.Route("me", 7, ("y",), before))
     told, on = sends(lonely("x").on_message("w", question))
     assert (told.to, told.message.mend, told.message.more) == ("me", 7, before)
     assert (on.to, on.message.way.answers) == ("y", ())
@@ -108,7 +109,7 @@ def test_the_answers_of_a_way_prove_what_single_answers_prove():
     (asked,) = sends(effects)
     (*before, last) = (asked.to, *asked.message.way.left)
     mend.on_answer(last, answer(*LINKS[last], more=tuple(relayed(name, *LINKS[name]) for name in before)))
-    assert (mend.state, mend.opening) == ("done", {})
+    assert (mend.state, mend.links.opening) == ("done", {})
 
 
 @pytest.mark.parametrize("optional_tries", [1, 2])
@@ -124,7 +125,7 @@ def test_when_a_way_brings_no_answer_each_of_its_nodes_is_asked_by_itself(option
     mend.on_answer(answered, answer(*LINKS[answered]))
     assert mend.state == "proof"
     mend.on_timer()
-    assert silent in mend.silent, "its answer could only save a link"
+    assert silent in mend.questions.silent, "its answer could only save a link"
 
 
 def test_answers_of_others_count_only_from_a_node_of_the_same_way_and_only_once():
@@ -134,10 +135,10 @@ def test_answers_of_others_count_only_from_a_node_of_the_same_way_and_only_once(
     forged = tuple(relayed(name, "liar") for name in (first, second, "a", "nobody"))
     mend.on_answer("b", answer("x", "y", more=forged))  # was asked by itself
     mend.on_answer("liar", answer("x", more=forged))  # was not asked
-    assert mend.answers.told.keys() == set("abc")
+    assert mend.questions.answers.told.keys() == set("abc")
     mend.on_answer(first, answer(*LINKS[first]))
     mend.on_answer(second, answer(*LINKS[second], more=forged))
-    told = mend.answers.told
+    told = mend.questions.answers.told
     assert (set(told[first].neighbours), "nobody" in told, "liar" in told["a"].neighbours) == (
         set(LINKS[first]),
         False,
@@ -147,11 +148,11 @@ def test_answers_of_others_count_only_from_a_node_of_the_same_way_and_only_once(
 
 def test_ways_are_few_and_about_equally_long():
     nodes = [f"n{number}" for number in range(17)]
-    assert [len(way) for way in ways_over(nodes, 8)] == [5, 6, 6]
-    assert [node for way in ways_over(nodes, 8) for node in way] == nodes
-    assert [len(way) for way in ways_over(nodes, 1)] == [1] * 17
-    assert max(len(way) for way in ways_over([f"n{number}" for number in range(99)], 99)) <= m.WAY_MAX
-    assert ways_over([], 8) == []
+    assert [len(way) for way in split_into_routes(nodes, 8)] == [5, 6, 6]
+    assert [node for way in split_into_routes(nodes, 8) for node in way] == nodes
+    assert [len(way) for way in split_into_routes(nodes, 1)] == [1] * 17
+    assert max(len(way) for way in split_into_routes([f"n{number}" for number in range(99)], 99)) <= m.WAY_MAX
+    assert split_into_routes([], 8) == []
 
 
 def questions_of_a_repair(way_max):

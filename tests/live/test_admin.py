@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections import deque
 from contextlib import AsyncExitStack
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +23,7 @@ from trellis.live.http_client import get
 from trellis.live.mends import MendClock
 from trellis.live.metrics import Exposition
 from trellis.live.shell import LiveNode
+from trellis.protocols.omen.moments import RepairDropped, RepairFinished, RepairStarted
 from trellis.protocols.ring import RING, identifier
 
 ADMIN = {"admin_listen": "127.0.0.1:0"}
@@ -208,29 +207,17 @@ def test_whatever_names_and_texts_there_are_the_metrics_can_be_read_and_say_what
     assert found.value("trellis_seconds_bucket", cause=about, le="1.0") == sum(buckets[:2])
 
 
-class Ticking:
-    """A coordinator whose repairs the test begins and ends."""
-
-    def __init__(self) -> None:
-        self.mends: dict[int, SimpleNamespace] = {}
-        self.ended: deque[tuple[int, str, str, tuple[str, ...]]] = deque()
-
-    def cause_of(self, mend: SimpleNamespace) -> str:
-        return str(mend.cause)
-
-
 def test_the_clock_of_mends_times_what_it_sees_begin_and_end_and_counts_what_ends_at_once():
-    coordinator, now = Ticking(), [0]
-    clock = MendClock(coordinator, lambda: 1_000_000 + now[0], lambda: now[0])  # type: ignore[arg-type]
-    first = 3 << 20  # the coordinator numbers its repairs from its incarnation; people count from 1
-    coordinator.mends[first + 1] = SimpleNamespace(cause="crash", node="b")
+    now = [0]
+    clock = MendClock(lambda: 1_000_000 + now[0], lambda: now[0])
+    first = 3 << 20  # a node numbers its repairs from its incarnation; people count from 1
+    clock.note(RepairStarted(first + 1, "crash", "b"))
     clock.look()
     assert [one.cause for one, _ in clock.open.values()] == ["crash"]
     now[0] = 250
-    del coordinator.mends[first + 1]
-    topics = tuple("tuvwxyz")
-    coordinator.ended.append((first + 1, "crash", "b", topics))
-    coordinator.ended.append((first + 2, "join", "c", ()))  # began and ended in one input
+    clock.note(RepairFinished(first + 1, "crash", "b", tuple("tuvwxyz")))
+    clock.note(RepairStarted(first + 2, "join", "c"))
+    clock.note(RepairFinished(first + 2, "join", "c", ()))
     clock.look()
     assert [one.number for one in clock.latest] == [1, 2]
     assert [(one.cause, one.node, one.at_ms, one.ms, one.topics, one.topic_count) for one in clock.latest] == [
@@ -241,3 +228,15 @@ def test_the_clock_of_mends_times_what_it_sees_begin_and_end_and_counts_what_end
     counted = {cause: buckets for cause, buckets in clock.buckets.items() if any(buckets)}
     assert counted == {"crash": [0, 0, 0, 1, 0, 0, 0, 0], "join": [1, 0, 0, 0, 0, 0, 0, 0]}
     assert clock.sum_ms == {"crash": 250, "join": 0}
+
+
+def test_a_repair_that_another_coordinator_does_is_no_longer_under_way():
+    clock = MendClock(lambda: 0, lambda: 0)
+    clock.note(RepairStarted(1, "crash", "b"))
+    clock.look()
+    clock.note(RepairStarted(2, "crash", "c"))
+    for number in (1, 2):
+        clock.note(RepairDropped(number))
+    clock.look()
+    assert not clock.open
+    assert not clock.latest

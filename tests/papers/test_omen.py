@@ -21,6 +21,7 @@ from trellis.plan.backups import BackupSets
 from trellis.plan.maintain_overlay import CurrentOverlay
 from trellis.protocols.omen import CODEC
 from trellis.protocols.omen.cover import Candidate, choose_backups
+from trellis.protocols.omen.moments import RepairFinished
 from trellis.protocols.ring import identifier
 from trellis.protocols.spidercast import CODEC as SPIDERCAST
 from trellis.simulate.engine import Engine
@@ -112,8 +113,11 @@ def test_greediness_leads_to_prioritizing_bulk_nodes():
 
 
 def repaired(engine, name):
-    """Return the departed nodes whose repair this node has finished."""
-    return [node for _, _, node, _ in engine.world.node(name).coordinator.ended]
+    """Return a list that fills with the departed nodes whose repair this node finishes from now on."""
+    nodes = []
+    observe = lambda moment: nodes.append(moment.node) if isinstance(moment, RepairFinished) else None  # noqa: E731
+    engine.world.node(name).moments.subscribe(observe)
+    return nodes
 
 
 def test_the_immediate_successor_coordinates_and_the_next_one_takes_over():
@@ -124,15 +128,16 @@ def test_the_immediate_successor_coordinates_and_the_next_one_takes_over():
     linked = {frozenset(link) for link in engine.world.links()}
     first = next(at for at in range(len(order)) if {*order[at : at + 2]} not in linked)  # no group: two repairs
     gone, second, third, fourth = order[first : first + 4]
+    by_third, by_fourth = repaired(engine, third), repaired(engine, fourth)
     engine.crash(gone)
-    while not engine.world.node(second).coordinator.mends:
+    while not engine.world.node(second).repairs.running:
         engine.run(engine.world.now_ms + 10)
-    assert [mend.node for mend in engine.world.node(second).coordinator.mends.values()] == [gone]
-    assert not engine.world.node(third).coordinator.mends, "it stands by"
+    assert [mend.node for mend in engine.world.node(second).repairs.running.values()] == [gone]
+    assert not engine.world.node(third).repairs.running, "it stands by"
     engine.crash(second)
     engine.run(engine.world.now_ms + 20_000)
-    assert sorted(repaired(engine, third)) == sorted([gone, second])
-    assert repaired(engine, fourth) == []
+    assert sorted(by_third) == sorted([gone, second])
+    assert by_fourth == []
     assert Camera(engine.world).take().connectivity.is_tco
 
 

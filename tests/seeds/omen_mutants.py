@@ -8,14 +8,14 @@ from typing import Any
 from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.node import ProtocolNode
 from trellis.protocols.omen import OMenNode
-from trellis.protocols.omen import churn as churn_module
 from trellis.protocols.omen.knowledge import Answers
-from trellis.protocols.omen.mend import Mend
+from trellis.protocols.omen.repair.questions import Questions
+from trellis.protocols.omen.repair.repair import Repair
 from trellis.simulate.system import World
 from trellis.simulate.systems.omen import OMen
 
 
-class _NoClosure(Mend):
+class _NoClosure(Repair):
     """A silent neighbour is left out, its own neighbours are not asked: crashes are repaired independently."""
 
     def _depart(self, node: NodeId) -> None:
@@ -45,35 +45,33 @@ class _OldAnswers(Answers):
         return set()
 
 
-class _OldProof(Mend):
+class _OldQuestions(Questions):
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "answers" and type(value) is Answers:
             value = _OldAnswers()
         super().__setattr__(name, value)
 
 
+class _OldProof(Repair):
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.questions.__class__ = _OldQuestions
+        self.questions.answers = Answers()
+
+
 class _Mutant(OMen):
-    mend: type[Mend] = Mend
+    repair: type[Repair] = Repair
 
     def make_node(self, node: NodeId, topics: tuple[Topic, ...], random: Random, world: World) -> ProtocolNode:
         made = super().make_node(node, topics, random, world)
         assert isinstance(made, OMenNode)
-        new_mend = made.coordinator.new_mend
-
-        def mutated(kind: str, about: NodeId, incarnation: int) -> Mend:
-            kept, churn_module.Mend = churn_module.Mend, self.mend  # type: ignore[misc]
-            try:
-                return new_mend(kind, about, incarnation)
-            finally:
-                churn_module.Mend = kept  # type: ignore[misc]
-
-        made.coordinator.new_mend = mutated  # type: ignore[method-assign]
+        made.repairs.make_repair = self.repair
         return made
 
 
 class NoClosure(_Mutant):
-    mend = _NoClosure
+    repair = _NoClosure
 
 
 class OldProof(_Mutant):
-    mend = _OldProof
+    repair = _OldProof

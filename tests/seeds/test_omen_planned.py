@@ -10,7 +10,7 @@ import pytest
 
 from trellis.model import Interests
 from trellis.plan import construct
-from trellis.protocols.omen.planned import Plan, Planned
+from trellis.protocols.omen.links.planned import Plan, Planned
 from trellis.simulate.check import CheckConfig, check_seed
 from trellis.simulate.draw import InstanceDraw, draw_interests, draw_schedule
 from trellis.simulate.run import link_names

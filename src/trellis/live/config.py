@@ -142,7 +142,7 @@ class LimitsConfig(StreamLimits, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class PlannedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[planned]`: links of an overlay that was planned beforehand.  [protocols/omen/planned.py]"""
+    """`[planned]`: links of an overlay that was planned beforehand.  [protocols/omen/links/planned.py]"""
 
     neighbours: tuple[str, ...] = ()
     """Names of the nodes to link to at the start, from a planned overlay (`trellis plan --configs`). The node finds

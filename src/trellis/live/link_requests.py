@@ -5,7 +5,8 @@
 
 Both need the secret of `admin_token` (`Authorization: Bearer ...`). The answer has status 202 and the state of the
 request so far. /overlay.json shows its further states. The node refuses to drop a link that a topic may need
-(`protocols/omen/requests.py`). The nodes in `via` are only hints: they are asked, and their answers must prove it.
+(`protocols/omen/links/requests.py`). The nodes in `via` are only hints: they are asked, and their answers must prove
+it.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ import msgspec
 
 from trellis.errors import InputError
 from trellis.live.http_messages import Answer, Request
+from trellis.protocols.omen.links.requests import Kind, State
+from trellis.protocols.omen.links.requests import Request as LinkRequest
 from trellis.protocols.omen.node import OMenNode
-from trellis.protocols.omen.requests import Kind, State
-from trellis.protocols.omen.requests import Request as LinkRequest
 from trellis.protocols.wire import node_name_fault
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """Measure how long the repairs that this node coordinates take.
 
-Protocols have no clock. So after every input the shell calls `MendClock.look`, which compares the repairs of OMen's
-coordinator with those that it already knows. It notes the time of each repair that has begun, and keeps the duration of
-each repair that has ended, for /metrics, /overlay.json and the log.
+Protocols have no clock. OMen announces when a repair begins and ends (`protocols/omen/moments.py`). After every input
+the shell calls `MendClock.look`. It notes the time of each repair that has begun, and keeps the duration of each repair
+that has ended, for /metrics, /overlay.json and the log.
 
 A repair is measured at its coordinator, from its first question until the new links are up. The time until the
 departure was detected is not included.
@@ -17,12 +17,12 @@ from typing import Protocol
 import msgspec
 
 from trellis.protocols.effects import NodeId, Topic
-from trellis.protocols.omen.churn import Coordinator
 from trellis.protocols.omen.me import REFUTATIONS
+from trellis.protocols.omen.moments import Moment, RepairDropped, RepairFinished, RepairStarted
 
 KEPT = 64  # ended repairs that are kept
 TOPICS_TOLD = 5  # most topic names that are kept for each repair
-CAUSES = ("crash", "leave", "join", "subscribe", "unsubscribe", "relink")  # the results of `Coordinator.cause_of`
+CAUSES = ("crash", "leave", "join", "subscribe", "unsubscribe", "relink")  # `omen.moments.Cause`
 BOUNDS_MS = (10, 30, 100, 300, 1_000, 3_000, 10_000)  # upper bounds of the buckets of the histogram
 
 
@@ -49,9 +49,11 @@ class Watcher(Protocol):
 class MendClock:
     """The running repairs of a node, and the durations of those that have ended."""
 
-    def __init__(self, coordinator: Coordinator | None, wall_ms: Callable[[], int], now_ms: Callable[[], int]) -> None:
-        """`coordinator`: None if the overlay is not OMen. `now_ms` must never go back; `wall_ms` may."""
-        self._coordinator, self._wall_ms, self._now_ms = coordinator, wall_ms, now_ms
+    def __init__(self, wall_ms: Callable[[], int], now_ms: Callable[[], int]) -> None:
+        """`now_ms` must never go back; `wall_ms` may."""
+        self._wall_ms, self._now_ms = wall_ms, now_ms
+        self._started: list[RepairStarted] = []  # repairs that the present input has begun
+        self._finished: list[RepairFinished] = []  # repairs that the present input has ended
         self.watcher: Watcher | None = None
         self.open: dict[int, tuple[MendTime, int]] = {}  # running repairs by number; when each began, by `now_ms`
         self.latest: deque[MendTime] = deque(maxlen=KEPT)  # ended repairs, the latest last
@@ -59,25 +61,31 @@ class MendClock:
         self.buckets: dict[str, list[int]] = {cause: [0] * (len(BOUNDS_MS) + 1) for cause in CAUSES}
         self.sum_ms: Counter[str] = Counter()  # cause -> sum of the durations of ended repairs
 
+    def note(self, moment: Moment) -> None:
+        """Remember what begins and ends until the next `look`. OMen calls this in the course of an input."""
+        match moment:
+            case RepairStarted():
+                self._started.append(moment)
+            case RepairFinished():
+                self._finished.append(moment)
+            case RepairDropped(number=number):
+                self._started = [one for one in self._started if one.number != number]
+                self.open.pop(number % REFUTATIONS, None)
+
     def look(self) -> None:
-        """Note which repairs have begun or ended since the last call. Called after every input, so it must be cheap."""
-        coordinator = self._coordinator
-        if coordinator is None or not (coordinator.mends or coordinator.ended):
+        """Handle the repairs that have begun or ended in an input. Called after every input, so it must be cheap."""
+        if not (self._started or self._finished):
             return
-        now_ms = self._now_ms()
-        for name, mend in coordinator.mends.items():
-            number = name % REFUTATIONS  # the upper bits are the incarnation
-            if number not in self.open:
-                began = MendTime(number, coordinator.cause_of(mend), mend.node, self._wall_ms(), None)
-                self._begin(began, now_ms)
-        while coordinator.ended:
-            name, cause, node, topics = coordinator.ended.popleft()
-            number = name % REFUTATIONS
-            if number not in self.open:  # One input has begun and ended it.
-                self._begin(MendTime(number, cause, node, self._wall_ms(), None), now_ms)
+        started, finished, now_ms = self._started, self._finished, self._now_ms()
+        self._started, self._finished = [], []
+        for one in started:
+            number = one.number % REFUTATIONS  # the upper bits are the incarnation
+            self._begin(MendTime(number, one.cause, one.node, self._wall_ms(), None), now_ms)
+        for end in finished:
+            number, topics = end.number % REFUTATIONS, end.topics
             begun, begun_ms = self.open.pop(number)
             ms = now_ms - begun_ms
-            self._over(MendTime(number, cause, node, begun.at_ms, ms, topics[:TOPICS_TOLD], len(topics)))
+            self._over(MendTime(number, end.cause, end.node, begun.at_ms, ms, topics[:TOPICS_TOLD], len(topics)))
 
     def _begin(self, mend: MendTime, now_ms: int) -> None:
         self.open[mend.number] = mend, now_ms

@@ -18,7 +18,7 @@ from trellis.protocols.mesh import (
     SpiderCastOverlay,
     VitisOverlay,
 )
-from trellis.protocols.omen.planned import Plan
+from trellis.protocols.omen.links.planned import Plan
 
 
 def make_mesh(config: NodeConfig, life: int) -> MeshNode:

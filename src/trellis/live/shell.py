@@ -55,6 +55,7 @@ from trellis.protocols.effects import (
     SetTimer,
     Topic,
 )
+from trellis.protocols.omen import OMenNode
 
 if TYPE_CHECKING:
     from trellis.live.keeper import Keeper
@@ -80,7 +81,9 @@ class LiveNode:
         self.counters: Counter[str] = Counter()
         self.mesh = make_mesh(config, self.life)
         self.mesh.delivery.gathers = True  # Messages that result from one turn of the loop share frames.
-        self.mends = MendClock(getattr(self.mesh.overlay.node, "coordinator", None), wall_ms, monotonic_ms)
+        self.mends = MendClock(wall_ms, monotonic_ms)
+        if isinstance(self.mesh.overlay.node, OMenNode):
+            self.mesh.overlay.node.moments.subscribe(self.mends.note)
         self.traffic_in, self.traffic_out = self.exchange.traffic_in, self.exchange.traffic_out
         self.admin: Admin | None = None
         self.telemetry: Telemetry | None = None

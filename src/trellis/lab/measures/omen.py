@@ -343,7 +343,7 @@ def example(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> F
     for now in range(40_000, 80_000, 20):
         engine.run(now)
         for name in engine.world.living:
-            if any(mend.node == gone for mend in cast(Any, engine.world.node(name)).coordinator.mends.values()):
+            if any(one.node == gone for one in cast(Any, engine.world.node(name)).repairs.running.values()):
                 coordinators.add(name)
     new = [pair for pair in engine.world.links() if pair not in before and gone not in pair]
     split = Camera(engine.world).take().connectivity.split

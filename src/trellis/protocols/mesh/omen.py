@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from trellis.protocols.effects import Effects, Incarnation, NodeId, Topic
-from trellis.protocols.omen.me import life_of
+from trellis.protocols.omen.me import run_of
 from trellis.protocols.omen.messages import Connect, ConnectOk, Heartbeat
 from trellis.protocols.omen.node import OMenNode
 from trellis.protocols.ring import identifier
@@ -25,7 +25,7 @@ class OMenOverlay:
     @property
     def incarnation(self) -> Incarnation:
         """Return the part of OMen's incarnation that grows at restarts, without its count of refuted suspicions."""
-        return Incarnation(life_of(self.node.me.incarnation))
+        return Incarnation(run_of(self.node.me.incarnation))
 
     @property
     def interest(self) -> int:

@@ -6,6 +6,7 @@ coordinates the repair. It asks the neighbors of the departed node, finds the to
 links opened. If repairs miss a split, the root rendezvous finds it later.
 
 `node.py` is the entry point and lists the classes that act. `parts.py` lists the state. `messages.py` has all messages.
+`signals.py` has what parts tell the node, and `moments.py` what the node tells observers.
 """
 
 from trellis.protocols.omen.config import OMenConfig

@@ -95,11 +95,11 @@ def _primal_dual(
     the next cover.
     """
     covers = [list(places(candidate.interest & topics)) for candidate in candidates]
-    wanting: dict[int, list[int]] = {place: [] for place in places(topics)}  # bit index of a topic -> candidates
+    wanting: dict[int, list[int]] = {index: [] for index in places(topics)}  # bit index of a topic -> candidates
     for number, covered in enumerate(covers):
-        for place in covered:
-            wanting[place].append(number)
-    wanted = [place for place, rivals in wanting.items() if rivals]
+        for index in covered:
+            wanting[index].append(number)
+    wanted = [index for index, rivals in wanting.items() if rivals]
     weight = [candidate.weight for candidate in candidates]
     is_chosen = [False] * len(candidates)
     chosen: list[NodeId] = []
@@ -108,15 +108,15 @@ def _primal_dual(
             weight = [0 if is_chosen[number] else one.weight for number, one in enumerate(candidates)]
         rest = wanted
         while rest:
-            place = rest[random.randrange(len(rest))]
-            positive = [number for number in wanting[place] if weight[number] > 0]  # A chosen candidate has weight 0.
+            index = rest[random.randrange(len(rest))]
+            positive = [number for number in wanting[index] if weight[number] > 0]  # A chosen candidate has weight 0.
             if positive:
                 taken = min(positive, key=weight.__getitem__)
                 spared = weight[taken]
                 for number in positive:
                     weight[number] -= spared
             else:  # A-SHD-4: only candidates of weight 0 are left, and one of them is drawn.
-                rivals = [number for number in wanting[place] if not is_chosen[number]]
+                rivals = [number for number in wanting[index] if not is_chosen[number]]
                 if not rivals:  # A-SHD-6: no candidate is left to cover the topic once more.
                     if all(is_chosen[number] for other in rest for number in wanting[other]):
                         # No other topic has one either: drop all of them. The random draws are the same as if they were
@@ -124,7 +124,7 @@ def _primal_dual(
                         for size in range(len(rest) - 1, 0, -1):
                             random.randrange(size)
                         break
-                    rest = [other for other in rest if other != place]
+                    rest = [other for other in rest if other != index]
                     continue
                 taken = rivals[random.randrange(len(rivals))]
             is_chosen[taken] = True

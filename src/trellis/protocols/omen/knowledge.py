@@ -12,7 +12,7 @@ same, by nodes that were not asked. `worth_asking` finds such nodes.
 
 Deviation: Alg. 1 of the paper tests connectivity within the shadow set. A proof here may use any node that answers.
 
-`Mend` and `Requests` have an `Answers` each. Bitsets are over the topics of the question, and a topic's index ("place")
+`Questions` and `Requests` have an `Answers` each. Bitsets are over the topics of the question, and a topic's index
 is its index in the question.
 """
 
@@ -23,11 +23,11 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 
 from trellis.protocols.effects import NodeId, Topic
-from trellis.protocols.omen.me import life_of
+from trellis.protocols.omen.me import run_of
 from trellis.protocols.omen.messages import Answer, Relayed, unpack
 from trellis.protocols.topics import places
 
-_Ways = dict[NodeId, dict[NodeId, None]]  # Possible links on one topic: node -> nodes that it may be linked to.
+_Graph = dict[NodeId, dict[NodeId, None]]  # Possible links on one topic: node -> nodes that it may be linked to.
 
 
 class Told:
@@ -45,18 +45,20 @@ class Told:
         "wants",
     )
 
-    def __init__(self, answer: Answer | Relayed, place_of: dict[str, int]) -> None:
+    def __init__(self, answer: Answer | Relayed, index_of: dict[str, int]) -> None:
         self.incarnation, self.degree, self.joining = answer.incarnation, answer.degree, answer.joining
         self.topics_version = answer.topics_version
         self.wants, self.leaving = unpack(answer.wants), unpack(answer.leaving)
         self.stays = self.wants & ~self.leaving  # Topics on which it can be part of a proof (P2).
         self.neighbours = {one.node: (one.incarnation, unpack(one.wants)) for one in answer.neighbours}
-        self.paths = {place_of[hint.topic]: hint.path for hint in answer.hints if hint.topic in place_of}
+        self.paths = {index_of[hint.topic]: hint.path for hint in answer.hints if hint.topic in index_of}
 
     def leaves(self, topics: tuple[Topic, ...]) -> tuple[frozenset[Topic], dict[NodeId, int]]:
         """Return which of the question's topics the node is leaving, and its neighbors on them with incarnations."""
-        names = frozenset(topics[place] for place in places(self.leaving) if place < len(topics))
-        return names, {peer: life for peer, (life, wants) in self.neighbours.items() if wants & self.leaving}
+        names = frozenset(topics[index] for index in places(self.leaving) if index < len(topics))
+        return names, {
+            peer: incarnation for peer, (incarnation, wants) in self.neighbours.items() if wants & self.leaving
+        }
 
 
 class Answers:
@@ -91,16 +93,16 @@ class Answers:
         return (
             there is not None
             and back is not None
-            and life_of(there[0]) == life_of(b.incarnation)
-            and life_of(back[0]) == life_of(a.incarnation)
+            and run_of(there[0]) == run_of(b.incarnation)
+            and run_of(back[0]) == run_of(a.incarnation)
         )
 
-    def parts(self, place: int) -> dict[NodeId, int]:
+    def parts(self, index: int) -> dict[NodeId, int]:
         """Return the number of its proven part for each node that has answered and stays on the topic."""
-        found = self._parts.get(place)
-        if found is None:
-            found = self._parts[place] = self._parts_of(1 << place)
-        return found
+        part = self._parts.get(index)
+        if part is None:
+            part = self._parts[index] = self._parts_of(1 << index)
+        return part
 
     def _parts_of(self, bit: int) -> dict[NodeId, int]:
         """Find the connected components of the proven links among nodes that stay on a topic."""
@@ -128,7 +130,7 @@ class Answers:
 
     def worth_asking(
         self,
-        place: int,
+        index: int,
         required: Collection[NodeId],
         gone: Collection[NodeId],
         *,
@@ -137,7 +139,7 @@ class Answers:
     ) -> set[NodeId]:
         """Return nodes that have not answered and whose answers may prove that the required nodes are connected.
 
-        `place`   the topic
+        `index`   the topic
         `gone`    nodes that no path may use
         `hints`   whether paths may use hints, beside links that at least one end has named
         `asked`   nodes that will be asked anyway, or None
@@ -146,70 +148,70 @@ class Answers:
         that needs the fewest further questions. With None, the result has all nodes on one shortest path for each pair
         of required nodes in different parts.
         """
-        part, ways = self.parts(place), self._ways(place, gone, hints=hints)
+        part, graph = self.parts(index), self._possible_links(index, gone, hints=hints)
         apart = [node for node in sorted(required) if node in part]
         if asked is not None:
-            return self._on_few_ways(apart, part, ways, asked)
-        found = set[NodeId]()
+            return self._on_few_paths(apart, part, graph, asked)
+        unasked = set[NodeId]()
         for start in apart:
             goals = [other for other in required if part.get(other, -1) != part[start]]
-            found |= self._on_the_way(start, goals, ways)
-        return found
+            unasked |= self._on_shortest_paths(start, goals, graph)
+        return unasked
 
-    def _on_few_ways(
-        self, apart: list[NodeId], part: Mapping[NodeId, int], ways: _Ways, asked: Collection[NodeId]
+    def _on_few_paths(
+        self, apart: list[NodeId], part: Mapping[NodeId, int], graph: _Graph, asked: Collection[NodeId]
     ) -> set[NodeId]:
         """Return the nodes to ask on a tree of cheap paths that connects the parts of the nodes in `apart`."""
-        joined, tree, found = {part[node] for node in apart[:1]}, apart[:1], set[NodeId]()
+        joined, tree, unasked = {part[node] for node in apart[:1]}, apart[:1], set[NodeId]()
         while goals := {node for node in apart if part[node] not in joined}:
-            way = _cheapest_way(tree, goals, ways, {*self.told, *asked, *found})
-            if not way:
+            path = _cheapest_path(tree, goals, graph, {*self.told, *asked, *unasked})
+            if not path:
                 break
-            joined.add(part[way[-1]])
-            tree += way
-            found.update(node for node in way if node not in self.told)
-        return found
+            joined.add(part[path[-1]])
+            tree += path
+            unasked.update(node for node in path if node not in self.told)
+        return unasked
 
-    def _ways(self, place: int, gone: Collection[NodeId], *, hints: bool) -> _Ways:
+    def _possible_links(self, index: int, gone: Collection[NodeId], *, hints: bool) -> _Graph:
         """Return the graph of possible links on a topic. Of each node's peers those with most such links come first."""
-        bit = 1 << place
-        ways: _Ways = {}
+        bit = 1 << index
+        graph: _Graph = {}
 
-        def way(one: NodeId, other: NodeId) -> None:
+        def add(one: NodeId, other: NodeId) -> None:
             if one not in gone and other not in gone:
-                ways.setdefault(one, {})[other] = None
-                ways.setdefault(other, {})[one] = None
+                graph.setdefault(one, {})[other] = None
+                graph.setdefault(other, {})[one] = None
 
         for node, told in self.told.items():
             if not told.stays & bit:
                 continue
             for peer, (_, wants) in told.neighbours.items():
                 if wants & bit and (peer not in self.told or self.told[peer].stays & bit):
-                    way(node, peer)
+                    add(node, peer)
             if hints:
-                steps = [node, *told.paths.get(place, ())]
+                steps = [node, *told.paths.get(index, ())]
                 for one, other in pairwise(steps):
-                    way(one, other)
-        return {node: dict.fromkeys(sorted(near, key=lambda peer: -len(ways[peer]))) for node, near in ways.items()}
+                    add(one, other)
+        return {node: dict.fromkeys(sorted(near, key=lambda peer: -len(graph[peer]))) for node, near in graph.items()}
 
-    def _on_the_way(self, start: NodeId, goals: Iterable[NodeId], ways: _Ways) -> set[NodeId]:
+    def _on_shortest_paths(self, start: NodeId, goals: Iterable[NodeId], graph: _Graph) -> set[NodeId]:
         """Return the nodes that have not answered on shortest paths from `start`, one path for each goal."""
         before: dict[NodeId, NodeId | None] = {start: None}
         queue = deque([start])
         while queue:
             node = queue.popleft()
-            for peer in ways.get(node, ()):
+            for peer in graph.get(node, ()):
                 if peer not in before:
                     before[peer] = node
                     queue.append(peer)
-        found: set[NodeId] = set()
+        unasked: set[NodeId] = set()
         for goal in goals:
             step = before.get(goal) if goal in before else None
             while step is not None:
                 if step not in self.told:
-                    found.add(step)
+                    unasked.add(step)
                 step = before[step]
-        return found
+        return unasked
 
     def stays_on(self, node: NodeId, topics: int) -> int:
         """Return those of these topics that a node takes part in and is not leaving. 0 if it has not answered."""
@@ -218,13 +220,13 @@ class Answers:
 
 def masks(topics: tuple[str, ...]) -> dict[str, int]:
     """Return the index of each topic of a question."""
-    return {topic: place for place, topic in enumerate(topics)}
+    return {topic: index for index, topic in enumerate(topics)}
 
 
-def _cheapest_way(
+def _cheapest_path(
     starts: Iterable[NodeId],
     goals: Collection[NodeId],
-    ways: _Ways,
+    graph: _Graph,
     free: Collection[NodeId],
 ) -> list[NodeId]:
     """Return the path from a start to a goal with the fewest nodes that are not `free`. Empty: there is none.
@@ -239,11 +241,11 @@ def _cheapest_way(
             continue
         before[node] = last
         if node in goals:
-            way = [node]
-            while (step := before[way[-1]]) is not None:
-                way.append(step)
-            return way[::-1]
-        for peer in ways.get(node, ()):
+            path = [node]
+            while (step := before[path[-1]]) is not None:
+                path.append(step)
+            return path[::-1]
+        for peer in graph.get(node, ()):
             if peer not in before:
                 (queue.appendleft if peer in free else queue.append)((peer, node))
     return []

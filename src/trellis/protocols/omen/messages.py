@@ -4,16 +4,16 @@ Messages carry topic names, because the bits of a node's own topic table mean no
 over the topics of a question: bit i stands for the i-th topic of the `Ask`. `incarnation` is the sender's unless the
 field says otherwise, and `mend` is the number of a repair at the node that asks.
 
-| about       | messages                                                                                        |
-| ----------- | ----------------------------------------------------------------------------------------------- |
-| links       | Connect, ConnectOk, LinkReady, Heartbeat, Stranger, Disconnect                                  |
-| records     | Record, RecordOk: a node tells its L successors its neighbors  [OM Alg. 4, l. 2; A-OMN-9]       |
-| churn       | Churn, Report, ReportOk, Finished, Join, JoinDone, Leaving  [OM Alg. 5-6]                       |
-| backups     | Back: a registration; descriptors tell how many nodes are registered  [SH Struct 5]             |
-| repair      | Ask, Answer, OpenLink, LinkOpened  [OM Alg. 1]                                                  |
-| on the ring | FindRecord, FoundRecord, RootReport, RootHeard, RootMeet                                        |
-| suspicion   | Probe, ProbeOk                                                                                  |
-| parts       | the messages of Newscast, T-Man (layers `ring` and `backups`) and the failure detector          |
+| about       | messages                                                                                  |
+| ----------- | ----------------------------------------------------------------------------------------- |
+| links       | Connect, ConnectOk, LinkReady, Heartbeat, Stranger, Disconnect                            |
+| records     | Record, RecordOk: a node tells its L successors its neighbors  [OM Alg. 4, l. 2; A-OMN-9] |
+| churn       | Churn, Report, ReportOk, Finished, Join, JoinDone, Leaving  [OM Alg. 5-6]                 |
+| backups     | Back: a registration; descriptors tell how many nodes are registered  [SH Struct 5]       |
+| repair      | Ask, Answer, OpenLink, LinkOpened  [OM Alg. 1]                                            |
+| on the ring | FindRecord, FoundRecord, RootReport, RootHeard, RootMeet                                  |
+| suspicion   | Probe, ProbeOk                                                                            |
+| parts       | the messages of Newscast, T-Man (layers `ring` and `backups`) and the failure detector    |
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from trellis.protocols.wire import PEERS_MAX, TOPICS_MAX, Codec, Count, Name, No
 PATH_MAX = 64  # Most nodes on a root path.
 HINTS_MAX = 4_096  # Most hints in one message.
 LINKS_MAX = 16_384  # Most links of one node.
-WAY_MAX = 32  # Most nodes that one question visits.
+ROUTE_MAX = 32  # Most nodes that one question visits.
 
 Path = Annotated[tuple[NodeName, ...], Meta(max_length=PATH_MAX)]
 Names = Annotated[tuple[NodeName, ...], Meta(max_length=PEERS_MAX)]
 Mask = Annotated[bytes, Meta(max_length=TOPICS_MAX // 8)]
 
 
-class Life(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class NodeRun(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A node in one of its incarnations."""
 
     node: NodeName
     incarnation: Count
 
 
-Lives = Annotated[tuple[Life, ...], Meta(max_length=LINKS_MAX)]
+NodeRuns = Annotated[tuple[NodeRun, ...], Meta(max_length=LINKS_MAX)]
 
 
 class Hint(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -126,7 +126,7 @@ class Record(msgspec.Struct, frozen=True, gc=False, tag="record"):
     incarnation: Count
     version: Count  # Grows with every change.
     topics: Topics
-    neighbours: Lives  # At least all links that are up. Some may be lost already, or not be up yet.
+    neighbours: NodeRuns  # At least all links that are up. Some may be lost already, or not be up yet.
 
 
 class RecordOk(msgspec.Struct, frozen=True, gc=False, tag="record-ok"):
@@ -206,7 +206,7 @@ class Back(msgspec.Struct, frozen=True, gc=False, tag="back"):
 # Repair
 
 
-class Neighbour(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class Neighbor(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A neighbor of the node that answers, and those topics of the question that the neighbor has."""
 
     node: NodeName
@@ -214,7 +214,7 @@ class Neighbour(msgspec.Struct, frozen=True, gc=False, array_like=True):
     wants: Mask
 
 
-Neighbours = Annotated[tuple[Neighbour, ...], Meta(max_length=LINKS_MAX)]
+Neighbors = Annotated[tuple[Neighbor, ...], Meta(max_length=LINKS_MAX)]
 
 
 class Relayed(msgspec.Struct, frozen=True, array_like=True):
@@ -225,21 +225,21 @@ class Relayed(msgspec.Struct, frozen=True, array_like=True):
     degree: Count
     wants: Mask
     leaving: Mask
-    neighbours: Neighbours
+    neighbours: Neighbors
     hints: Annotated[tuple[Hint, ...], Meta(max_length=HINTS_MAX)] = ()
     joining: bool = False
     topics_version: Count = 0
 
 
-RelayedAnswers = Annotated[tuple[Relayed, ...], Meta(max_length=WAY_MAX)]
+RelayedAnswers = Annotated[tuple[Relayed, ...], Meta(max_length=ROUTE_MAX)]
 
 
-class Way(msgspec.Struct, frozen=True, array_like=True):
+class Route(msgspec.Struct, frozen=True, array_like=True):
     """The route of a question: it goes from node to node, and the last one sends all answers to the asker."""
 
     asker: NodeName
     mend: Count
-    left: Annotated[tuple[NodeName, ...], Meta(max_length=WAY_MAX)]  # The nodes that are asked next, in this order.
+    left: Annotated[tuple[NodeName, ...], Meta(max_length=ROUTE_MAX)]  # The nodes that are asked next, in this order.
     answers: RelayedAnswers = ()  # The answers of nodes that were asked before.
 
 
@@ -251,8 +251,10 @@ class Ask(msgspec.Struct, frozen=True, gc=False, tag="ask"):
     mend: Count
     attempt: Count  # Number of the asker's present set of questions. The answer repeats it.
     topics: Topics
-    gone: Annotated[tuple[Life, ...], Meta(max_length=PEERS_MAX)] = ()  # Departed nodes whose records name the receiver
-    way: Way | None = None  # None: the asker asks this node directly.
+    gone: Annotated[
+        tuple[NodeRun, ...], Meta(max_length=PEERS_MAX)
+    ] = ()  # Departed nodes whose records name the receiver
+    way: Route | None = None  # None: the asker asks this node directly.
 
 
 class Answer(msgspec.Struct, frozen=True, tag="answer"):
@@ -264,7 +266,7 @@ class Answer(msgspec.Struct, frozen=True, tag="answer"):
     degree: Count
     wants: Mask  # Topics that the node takes part in.
     leaving: Mask  # Topics that it is leaving and still relays.
-    neighbours: Neighbours  # By links that are up and are not being dropped.
+    neighbours: Neighbors  # By links that are up and are not being dropped.
     hints: Annotated[tuple[Hint, ...], Meta(max_length=HINTS_MAX)] = ()
     joining: bool = False  # Its own join is not over, so a link to it connects to no other node yet.
     topics_version: Count = 0
@@ -280,7 +282,7 @@ class OpenLink(msgspec.Struct, frozen=True, gc=False, tag="open-link"):
     mend: Count
     peer: NodeName
     incarnation: Count = 0  # The peer's, from its answer. 0: unknown.
-    more: Annotated[tuple[Life, ...], Meta(max_length=PEERS_MAX)] = ()  # Further peers.
+    more: Annotated[tuple[NodeRun, ...], Meta(max_length=PEERS_MAX)] = ()  # Further peers.
 
 
 class Opened(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -3,62 +3,74 @@
 A driver (the simulator, or a live node through `protocols/mesh/omen.py`) calls `start`, `on_message`, `on_timer`,
 `on_peer_down`, `subscribe`, `unsubscribe` and `leave`. The state is in `Parts` (`parts.py`). These classes act on it:
 
-    Coordinator   handles churn events in our range of the ring and runs their repairs (`churn.py`, `mend.py`)
-    Survivor      reports neighbors that we have lost, or opens the link again (`survivor.py`)
-    Roots         the root rendezvous, the fallback below all repairs (`roots.py`, `net.py`)
-    Planned       opens the links of a plan when the mesh starts (`planned.py`)
-    Requests      opens and drops links for an operator (`requests.py`)
-    OMenNode      dispatches inputs, acts once per period, changes our interest, and leaves the mesh
+    Coordinator   handles churn events in our range of the ring (`membership/coordinator.py`)
+    Repairs       runs repairs and joins (`repair/repairs.py`)
+    Survivor      reports neighbors that we have lost, or opens the link again (`membership/survivor.py`)
+    Presence      our own join and leave (`membership/presence.py`)
+    Interest      links for topics that we take up, repairs for topics that we leave (`interest.py`)
+    Roots         the root rendezvous, the fallback below all repairs (`rendezvous/`)
+    Planned       opens the links of a plan when the mesh starts (`links/planned.py`)
+    Requests      opens and drops links for an operator (`links/requests.py`)
+    Probes        ends suspicions of nodes that answer (`membership/probes.py`)
+    Moments       tells observers when repairs begin and end (`moments.py`)
 
-A part that finds something out (a lost link, a changed record, a suspected peer) calls none of these classes. It keeps
-a note, and `_settle` handles the notes after every input, until none is left. A message that the node sends to itself
-is handled there as well and never reaches the driver.
-
-A node joins unless it starts with neighbors or with a plan. It repeats `Join` to its ring successor until a coordinator
-has linked it (`JoinDone`). A node that leaves keeps its links until a successor has repaired around it. Similarly, it
-goes on relaying a topic that it has unsubscribed from until the other subscribers are linked without it.
+A part that finds something out (a lost link, a changed record, a suspected peer) calls none of these classes. It
+returns a signal among its effects (`signals.py`), and `_settle` handles all signals of an input, until none is left. A
+message that the node sends to itself is handled there as well and never reaches the driver.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import reduce
 from operator import or_
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from trellis.protocols.descriptors import Descriptor
-from trellis.protocols.detector import Ping, Pong
-from trellis.protocols.effects import Contact, Effects, Left, NodeId, Send, SetTimer, Topic
+from trellis.protocols.detector import Down, Ping, Pong
+from trellis.protocols.effects import Contact, Effect, Effects, NodeId, Send, SetTimer, Topic
 from trellis.protocols.newscast import NewscastReply, NewscastRequest
 from trellis.protocols.omen import messages as m
-from trellis.protocols.omen.answers import answers, find_record
-from trellis.protocols.omen.asked import Asked
-from trellis.protocols.omen.churn import Coordinator
 from trellis.protocols.omen.config import OMenConfig
-from trellis.protocols.omen.me import life_of
-from trellis.protocols.omen.mend import Departed, Mend, Oracle
+from trellis.protocols.omen.interest import Interest
+from trellis.protocols.omen.links.planned import Plan, Planned
+from trellis.protocols.omen.links.records import RECORD_TIMER
+from trellis.protocols.omen.links.requests import REQUEST_TIMER, Requests
+from trellis.protocols.omen.membership.coordinator import Coordinator
+from trellis.protocols.omen.membership.presence import Presence
+from trellis.protocols.omen.membership.probes import Probes
+from trellis.protocols.omen.membership.survivor import Survivor
+from trellis.protocols.omen.moments import Moments
 from trellis.protocols.omen.parts import Parts
-from trellis.protocols.omen.planned import Plan, Planned
-from trellis.protocols.omen.records import RECORD_TIMER
-from trellis.protocols.omen.requests import REQUEST_TIMER, Requests
-from trellis.protocols.omen.roots import Roots
+from trellis.protocols.omen.rendezvous.roots import Roots
+from trellis.protocols.omen.repair.answers import answers, find_record
+from trellis.protocols.omen.repair.asked import Asked
+from trellis.protocols.omen.repair.procedure import DONE, REPAIR_TIMER, Context, Oracle
+from trellis.protocols.omen.repair.repair import Repair
+from trellis.protocols.omen.repair.repairs import Repairs
 from trellis.protocols.omen.shadow import LowEdges, low_edges
-from trellis.protocols.omen.survivor import Survivor
-from trellis.protocols.omen.views import REGISTER_PERIODS, Wanted
-from trellis.protocols.ring import clockwise, identifier
+from trellis.protocols.omen.signals import (
+    RANKS,
+    LinkLost,
+    Outcome,
+    Outcomes,
+    PeerDown,
+    PeerRestarted,
+    RecordChanged,
+    RepairDone,
+    Signal,
+    SignalQueue,
+    TopicsLeftByNeighbor,
+    ToSelf,
+)
+from trellis.protocols.omen.views import REGISTER_PERIODS
 from trellis.protocols.tman import TManReply, TManRequest
 from trellis.protocols.topics import TopicTable
 
-PRIMARIES_MAX = 65_536  # Most nodes that we remember as counting on us as their backup.
 AGREE_PERIODS = 1  # Periods after our answer during which we agree to drop a link (`requests.py`).
-JOIN_PERIODS = 4  # Periods until a joiner repeats its request to the same successor.
-POSTPONEMENTS_MAX = 8  # After so many postponements in a row, topics are left even if coordinators count on us.
-# Periods for which our record may name lost neighbors. New links usually renew the record before that.
-SHRINK_PERIODS = 8
 
 
 class OMenNode:
@@ -72,7 +84,7 @@ class OMenNode:
         config: OMenConfig,
         *,
         contacts: Iterable[Contact] = (),
-        neighbours: Iterable[NodeId] = (),
+        neighbors: Iterable[NodeId] = (),
         plan: Plan | None = None,
         table: TopicTable | None = None,
         incarnation: int = 1,
@@ -83,31 +95,43 @@ class OMenNode:
     ) -> None:
         """Create a node that has not started yet.
 
-        `neighbours`    nodes to link to at the start, because the overlay exists already; without any, the node joins
+        `neighbors`     nodes to link to at the start, because the overlay exists already; without any, the node joins
         `plan`          links to open at the start instead of joining, with nodes that are about to start as well
         `incarnation`   the number of this run of the node; it grows at every restart
         `seed`          breaks ties; it is the same for all nodes of a mesh
         `oracle`, `everybody`   global knowledge, in the simulator only
         """
         self.id, self.config = node, config
-        parts = Parts(node, topics, random, config, contacts, table, incarnation, seed, everybody)
+        self.moments = Moments()
+        announce = self.moments.announce
+        parts = Parts(node, topics, random, config, contacts, table, incarnation, seed, everybody, announce)
         self.parts, self.me, self.links, self.ring, self.views = parts, parts.me, parts.links, parts.ring, parts.views
-        self.coordinator = Coordinator(parts, low_edges, oracle)
-        self.survivor = Survivor(parts, self.coordinator)
-        self.roots = Roots(parts, self.coordinator)
-        self.planned = Planned(parts, plan or Plan())
         self.asked = Asked()
-        self.requests = Requests(parts, self.coordinator, self.asked.about)
-        self.first_neighbours = [peer for peer in neighbours if peer != node]
-        parts.is_joining = not self.first_neighbours
-        self.leaving_since: int | None = None  # The tick at which `leave` was called.
+        context = Context(
+            node,
+            config,
+            low_edges,
+            parts.key,
+            find=parts.find_record,
+            held=parts.held.of,
+            is_quiet=parts.is_quiet,
+            described=parts.described,
+            oracle=oracle,
+            announce=announce,
+        )
+        self.repairs = Repairs(context, parts.me.incarnation, parts.events.was_announced)
+        self.coordinator = Coordinator(parts, self.repairs)
+        self.survivor = Survivor(parts, self.repairs)
+        self.probes = Probes(parts.me, parts.suspects, parts.ring, parts.sampling, self.coordinator, self.survivor)
+        self.roots = Roots(parts, self.repairs)
+        self.planned = Planned(parts, plan or Plan())
+        self.requests = Requests(parts, self.repairs, self.asked.about)
+        self.interest = Interest(parts, self.repairs, self.asked.about)
+        self.presence = Presence(parts)
+        self.first_neighbors = [peer for peer in neighbors if peer != node]
+        parts.is_joining = not self.first_neighbors
         self.unknown = 0  # Messages of types that OMen does not know.
-        self._unsubscribing: dict[int, int] = {}  # number of a repair -> topics that we leave when it is over
-        self._postponed = 0  # Topics that we leave once no coordinator counts on us for them.
-        self._postponements = 0  # Postponements since topics were last left.
-        self._join_asked: tuple[NodeId, int] = ("", 0)  # The successor that was sent the last `Join`, and the tick.
-        self._shrunk_periods = 0  # Periods since which our record has named neighbors that we have lost.
-        self._inbox: deque[msgspec.Struct] = deque()  # Messages of this node to itself.
+        self._signals = SignalQueue()
         self._handlers = self._all_handlers()
         self._gossip = {  # Timers after which nothing is left to settle.
             "newscast/exchange": parts.sampling.on_timer,
@@ -120,9 +144,9 @@ class OMenNode:
     def start(self) -> Effects:
         """Start all timers. Open the links of an existing overlay, each from the end whose name is smaller."""
         parts = self.parts
-        effects = [*parts.sampling.start(), *self.ring.start(), *self.views.start(), *parts.detector.start()]
+        effects: Outcomes = [*parts.sampling.start(), *self.ring.start(), *self.views.start(), *parts.detector.start()]
         effects.append(SetTimer("omen/tick", 1 + parts.random.randrange(self.config.period_ms)))
-        for peer in self.first_neighbours:
+        for peer in self.first_neighbors:
             if self.id < peer:
                 effects += self.links.open(peer)
         return self._settle(effects)
@@ -142,14 +166,14 @@ class OMenNode:
             return gossip(tag)
         part, _, rest = tag.partition("/")
         if part == "detector":
-            return self._settle(self.parts.detector.on_timer(tag))
-        if part == "mend":
-            mend = self.coordinator.mends.get(int(rest))
-            return self._settle(mend.on_timer() if mend is not None else [])
+            return self._settle(self._with_news(self.parts.detector.on_timer(tag)))
+        if part == REPAIR_TIMER:
+            repair = self.repairs.get(int(rest))
+            return self._settle(repair.on_timer() if repair is not None else [])
         if part == RECORD_TIMER:
             return self._settle(self.parts.own.on_timer())
         if part == "standby":
-            return self._settle(self.coordinator.overdue(rest))
+            return self._settle(self.coordinator.standby.overdue(rest))
         if part == "doubt":
             return self._settle(self.coordinator.doubt(rest))
         if part == REQUEST_TIMER:
@@ -158,69 +182,25 @@ class OMenNode:
 
     def on_peer_down(self, peer: NodeId) -> Effects:
         """Take a peer for crashed at once, because the driver knows it."""
-        return self._settle([*self.links.on_peer_down(peer), *self.parts.detector.on_peer_down(peer)])
+        return self._settle([*self.links.on_peer_down(peer), *self._with_news(self.parts.detector.on_peer_down(peer))])
 
     def subscribe(self, topic: Topic) -> Effects:
         return self.subscribe_all((topic,))
 
     def subscribe_all(self, topics: Iterable[Topic]) -> Effects:
-        """Take part in these topics, and look for one link on those that no neighbor has.  [A-OMN-23]
-
-        A topic that a neighbor has costs nothing. For all others we run one repair of kind "join", limited to them.
-        """
-        me, bits = self.me, self.me.table.own_bits(topics)
-        me.leaving &= ~bits
-        for number in self._unsubscribing:
-            self._unsubscribing[number] &= ~bits
-        new = bits & ~me.interest
-        if not new:
-            return []
-        self.parts.take_part(me.interest | new)
-        return self._settle([*self.links.interest_changed(tuple(self.ring.successors)), *self._find_link(new)])
-
-    def _find_link(self, topics: int) -> Effects:
-        """Start a repair that links us on those of these topics that no neighbor has."""
-        alone = topics & ~self.links.covered()
-        known = self.parts.known_subscribers(alone) if alone else []
-        if not known:  # The root rendezvous finds another subscriber, if there is one.
-            return []
-        mend = self.coordinator.new_mend("join", self.id, self.me.incarnation)
-        mend.topics, mend.backups = self.me.table.topics(alone), known
-        return mend.start()
+        """Take part in these topics, and look for one link on those that no neighbor has."""
+        return self._settle(self.interest.subscribe(topics))
 
     def unsubscribe(self, topic: Topic) -> Effects:
         return self.unsubscribe_all((topic,))
 
     def unsubscribe_all(self, topics: Iterable[Topic]) -> Effects:
-        """Begin to leave these topics. We relay them until one repair has linked the others.  [A-OMN-23]"""
-        me = self.me
-        bits = me.table.bits(tuple(topics)) & me.wanted
-        if not bits:
-            return []
-        me.leaving |= bits
-        return self._settle(self._leave_topics(bits))
-
-    def _leave_topics(self, bits: int) -> Effects:
-        """Start a repair in which we ourselves count as departed on these topics. `_mended` leaves them at its end."""
-        me = self.me
-        mend = self.coordinator.new_mend("unsubscribe", self.id, me.incarnation)
-        mend.topics = me.table.topics(bits)
-        mend.departed[self.id] = Departed(me.incarnation, frozenset(mend.topics), self.links.on(bits), True)
-        mend.backups = self.parts.known_subscribers(bits)
-        self._unsubscribing[mend.number] = bits
-        return mend.start()
+        """Begin to leave these topics. We relay them until one repair has linked the others."""
+        return self._settle(self.interest.unsubscribe(topics))
 
     def leave(self) -> Effects:
-        """Announce that we leave.  [A-OMN-26]
-
-        We close our links when a successor has repaired around us, or after `leave_periods_max`.
-        """
-        if self.leaving_since is not None:
-            return []
-        self.leaving_since = self.parts.ticks
-        self.me.is_leaving = True
-        self.me.leaving = self.me.interest
-        return self._settle(self._go() if self._is_alone else self._say_leaving())
+        """Announce that we leave. `Left` follows when we have left."""
+        return self._settle(self.presence.leave())
 
     def check(self) -> None:
         """Assert the invariants of all parts."""
@@ -251,25 +231,19 @@ class OMenNode:
         """Return whether we suspect `node` and it has not answered since."""
         return self.parts.believes_dead(node)
 
-    def toward(self, place: int, message: msgspec.Struct, without: Collection[NodeId] = ()) -> Effects:
+    def toward(self, position: int, message: msgspec.Struct, without: Collection[NodeId] = ()) -> Effects:
         """Send a message one step nearer to the node that is responsible for a ring position.
 
         Nodes in `without` are avoided if we know any other node that is nearer than we are. The caller names there
         nodes that did not answer it: they may be dead without being suspects here, because no node near us watches
         them.
         """
-        parts = self.parts
-        shunned = {*without, *parts.suspects.incarnations}
-        known = [self.id, *parts.ring.tman.peers, *parts.sampling.peers, *parts.links.seen()]
-        nearest = min((one for one in known if one not in shunned), key=lambda one: clockwise(place, identifier(one)))
-        if nearest == self.id and self.ring.responsible(place) != self.id:
-            return parts.route(place, message)
-        return [Send(nearest, message)]
+        return self.parts.toward(position, message, without)
 
     @property
     def is_finding_links(self) -> bool:
-        """Return whether a repair of ours looks for links on topics that we have taken up."""
-        return any(mend.kind == "join" and mend.node == self.id for mend in self.coordinator.mends.values())
+        """Return whether a join of ours looks for links on topics that we have taken up."""
+        return self.repairs.joins(self.id)
 
     def link_to_one_of(self, names: Sequence[NodeId]) -> Effects:
         """Open a link to one of these nodes, drawn at random."""
@@ -280,72 +254,69 @@ class OMenNode:
 
     # After every input
 
-    def _settle(self, effects: Effects) -> Effects:
-        """Handle everything that an input has caused inside this node. Return all effects for the driver."""
-        effects = self._settle_parts(effects)
-        return [*effects, *self.requests.look()] if self.requests.busy else effects
-
-    def _settle_parts(self, effects: Effects) -> Effects:
-        """Handle the notes of parts, messages to ourselves and finished repairs, until none is left."""
-        links, coordinator, detector = self.links, self.coordinator, self.parts.detector
-        noted = links.lost or links.is_changed or links.left_alone or detector.found_out
-        if not (noted or self._inbox or coordinator.mends):
-            for effect in effects:  # Most inputs are gossip and change nothing.
-                if type(effect) is Send and effect.to == self.id:
-                    break
-            else:
-                return effects
-        out: Effects = []
-        while True:
-            for effect in effects:
-                if type(effect) is Send and effect.to == self.id:
-                    self._inbox.append(effect.message)
-                else:
-                    out.append(effect)
-            if links.lost:
-                lost, links.lost = links.lost, []
-                effects = [effect for one in lost for effect in self.survivor.on_lost(one)]
-            elif links.is_changed:
-                links.is_changed = links.is_shrunk = False
-                self._shrunk_periods = 0
-                effects = self.parts.own.renew(self.ring.successors)
-            elif news := detector.news():
-                effects = [effect for one in news for effect in coordinator.on_news(one)]
-            elif self.links.left_alone:
-                topics, self.links.left_alone = self.links.left_alone & self.me.wanted, 0
-                effects = self._find_link(topics)
-            elif self._inbox:
-                message = self._inbox.popleft()
-                effects = self._handlers[type(message)](self.id, message)
-            elif done := [mend for mend in coordinator.mends.values() if mend.state == "done"]:
-                effects = [effect for mend in done for effect in self._mended(mend)]
-            else:
-                return out
-
-    def _mended(self, mend: Mend) -> Effects:
-        """End a repair. If it was for topics that we leave, leave them now, unless a coordinator may count on us.
-
-        We repair again if the repair gave up, or if a repair of another node has linked us on these topics meanwhile:
-        then our new neighbor there must be linked to the others as well.
-        """
-        effects = self.coordinator.mended(mend)
-        gone = self._unsubscribing.pop(mend.number, 0) & self.me.leaving
-        if gone and not self.me.is_leaving:
-            if mend.gave_up or self.links.on(gone).keys() - mend.departed[self.id].neighbours.keys():
-                return [*effects, *self._leave_topics(gone)]
-            if self.asked.about(gone) and self._postponements < POSTPONEMENTS_MAX:
-                self._postponements += 1
-                self._postponed |= gone
-                return effects
-            self._postponements = 0
-            self.me.leaving &= ~gone
-            self.parts.take_part(self.me.interest & ~gone)
-            effects += self.links.interest_changed(tuple(self.ring.successors))
+    def _settle(self, outcomes: Sequence[Outcome]) -> Effects:
+        """Handle all signals that an input has caused, and those that they cause. Return all effects for the driver."""
+        effects: Effects = []
+        self._sort(outcomes, effects)
+        while signals := self._signals.take():
+            self._sort([outcome for signal in signals for outcome in self._on_signal(signal)], effects)
+        if self.requests.busy:
+            self._sort(self.requests.look(), effects)
         return effects
+
+    def _sort(self, outcomes: Iterable[Outcome], effects: Effects) -> None:
+        """Add signals and messages to ourselves to the queue, and everything else to `effects`."""
+        for outcome in outcomes:
+            if type(outcome) is Send:
+                if outcome.to == self.id:
+                    self._signals.add(ToSelf(outcome.message))
+                else:
+                    effects.append(outcome)
+            elif type(outcome) in RANKS:
+                self._signals.add(cast(Signal, outcome))
+            else:
+                effects.append(cast(Effect, outcome))
+
+    def _on_signal(self, signal: Signal) -> Sequence[Outcome]:
+        """Pass a signal to the part that has to react."""
+        match signal:
+            case LinkLost():
+                return self.survivor.on_lost(signal)
+            case RecordChanged():
+                return self.parts.own.renew(self.ring.successors)
+            case PeerDown(peer=peer):
+                return self.coordinator.on_peer_down(peer)
+            case PeerRestarted(peer=peer):
+                return self.coordinator.on_peer_restarted(peer)
+            case TopicsLeftByNeighbor(topics=topics):
+                return self.interest.find_link(topics & self.me.wanted)
+            case ToSelf(message=message):
+                return self._handlers[type(message)](self.id, message)
+            case RepairDone(number=number):
+                return self._on_repair_done(number)
+
+    def _on_repair_done(self, number: int) -> Outcomes:
+        """End a repair: end its event, and leave the topics that it was to leave.
+
+        Nothing is to do if it was dropped, or has started again, since it was done.
+        """
+        repair = self.repairs.get(number)
+        if repair is None or repair.state != DONE:
+            return []
+        self.repairs.end(repair)
+        return [*self.coordinator.repair_done(repair), *self.interest.repair_done(repair)]
+
+    def _with_news(self, effects: Effects) -> Sequence[Outcome]:
+        """Add what the failure detector has found out to its effects."""
+        detector = self.parts.detector
+        if not detector.found_out:
+            return effects
+        news = detector.news()
+        return [*effects, *[PeerDown(one.peer) if isinstance(one, Down) else PeerRestarted(one.peer) for one in news]]
 
     # Once per period
 
-    def _tick(self) -> Effects:
+    def _tick(self) -> Outcomes:
         """Do what is due once per period, and set the timer of the next tick."""
         parts, ring = self.parts, self.ring
         parts.ticks += 1
@@ -354,91 +325,33 @@ class OMenNode:
         effects = self.links.tick(tuple(successors))
         effects += self.planned.tick()
         parts.watch.tick()
-        if self.links.is_shrunk:
-            self._shrunk_periods += 1
-            self.links.is_changed = self.links.is_changed or self._shrunk_periods > SHRINK_PERIODS
-        effects += parts.own.push(successors)
+        effects += parts.own.tick(successors)
         self.asked.forget_old(tick)
-        postponed = self._postponed & self.me.leaving
-        if postponed and not self.asked.about(postponed):
-            self._postponed = 0
-            effects += self._leave_topics(postponed)
+        effects += self.interest.tick()
         effects += self.coordinator.tick()
         effects += self.survivor.tick()
-        tried = parts.suspects.due(tick)
-        effects += [Send(node, m.Probe(parts.suspects.incarnation_of(node))) for node in tried]
-        joins = parts.is_joining and not self.planned.awaited
-        if joins and tick > 2 and ring.successor != self.id and self.leaving_since is None:
-            asked, since = self._join_asked
-            if asked != ring.successor or tick - since >= JOIN_PERIODS:
-                self._join_asked = (ring.successor, tick)
-                effects.append(Send(ring.successor, m.Join(self.me.incarnation, self.me.topics)))
+        effects += self.probes.tick(tick)
+        effects += self.presence.ask_to_join(is_planned=bool(self.planned.awaited))
         effects += self.roots.tick()
-        if self.leaving_since is not None:
-            late = tick - self.leaving_since > self.config.leave_periods_max
-            effects += self._go() if late or self._is_alone else self._say_leaving()
-        self._want_views(predecessors)
+        effects += self.presence.tick()
+        self.views.want(parts.wanted_views(predecessors))
         new, over = self.views.registrations(tick)
         effects += [Send(node, m.Back(True)) for node in new] + [Send(node, m.Back(False)) for node in over]
         if tick % 16 == 0:
-            forgotten = tick - 2 * REGISTER_PERIODS
-            self.me.primaries = {node: told for node, told in self.me.primaries.items() if told > forgotten}
+            self.me.forget_primaries(tick - 2 * REGISTER_PERIODS)
             parts.events.forget_old(tick)
             parts.held.forget_old(tick, {*predecessors, *ring.tman.peers})
         return [*effects, SetTimer("omen/tick", self.config.period_ms)]
 
-    def _want_views(self, predecessors: list[NodeId]) -> None:
-        """Keep backup sets ready for the L predecessors and for the nodes of open events (A-OMN-8)."""
-        parts, bits = self.parts, self.me.table.bits
-        wanted: dict[NodeId, Wanted] = {}
-        events = list(parts.events.open())
-        joining = {event.node: life_of(event.incarnation) for event in events if event.kind == "join"}
-        for node in (*predecessors, *[event.node for event in events]):
-            held, joins = parts.held.held.get(node), node in joining
-            if joins and held is not None and life_of(held.record.incarnation) < joining[node]:
-                held = None  # It is the record of an earlier run.
-            if held is not None:
-                wanted[node] = Wanted(node, bits(held.record.topics), held.neighbours, joins or not held.neighbours)
-            elif (entry := self.ring.tman.table.entries.get(node)) is not None:
-                wanted[node] = Wanted(node, bits(entry[1].interest), [], True)
-        self.views.want(list(wanted.values()))
-
-    # Leaving
-
-    @property
-    def _is_alone(self) -> bool:
-        """Return whether no node is left that could repair around us.
-
-        The last of several nodes that leave together must not wait for the others, which have left already.
-        """
-        return not self.links.up() or not self.ring.successors
-
-    def _say_leaving(self) -> Effects:
-        return [Send(peer, m.Leaving(self.parts.own.record)) for peer in self.ring.successors]
-
-    def _go(self, *, is_repaired: bool = False) -> Effects:
-        """Close all links and leave. `is_repaired`: a coordinator has repaired around us, so no topic needs us.
-
-        Deviation: in the paper a node that has left is noticed by its silence. Here it sends `Finished` to all nodes
-        that it knows on the ring, if it was repaired around. They remove it from the ring at once. Otherwise messages
-        to homes of topics would go to a node that has left. Another node that leaves would wait for their answers.
-        """
-        effects: Effects = []
-        for peer in list(self.links.links):
-            effects += self.links.close(peer)
-        over = m.Finished(self.id, self.me.incarnation, "leave")
-        told = self.ring.tman.peers if is_repaired else ()
-        return [*effects, *[Send(peer, over) for peer in told], Left()]
-
     # Messages
 
-    def _all_handlers(self) -> dict[type, Callable[[NodeId, Any], Effects]]:
+    def _all_handlers(self) -> dict[type, Callable[[NodeId, Any], Sequence[Outcome]]]:
         """Return the handler of each message type, called with the sender and the message."""
         parts, links, coordinator, roots = self.parts, self.links, self.coordinator, self.roots
         return {
             m.Heartbeat: links.on_heartbeat,
-            Ping: parts.detector.on_message,
-            Pong: parts.detector.on_message,
+            Ping: self._on_ping,
+            Pong: self._on_ping,
             NewscastRequest: parts.sampling.on_message,
             NewscastReply: parts.sampling.on_message,
             TManRequest: self._on_tman,
@@ -448,7 +361,7 @@ class OMenNode:
             m.LinkReady: lambda sender, message: links.on_ready(sender, message.incarnation),
             m.Stranger: links.on_stranger,
             m.Disconnect: self._on_disconnect,
-            m.OpenLink: self._on_open_link,
+            m.OpenLink: links.on_open_link,
             m.Record: lambda sender, message: parts.held.on_record(sender, message, parts.ticks),
             m.RecordOk: parts.own.on_ok,
             m.Churn: coordinator.on_churn,
@@ -456,22 +369,25 @@ class OMenNode:
             m.ReportOk: self._on_report_ok,
             m.Finished: coordinator.on_finished,
             m.Join: self._on_join,
-            m.JoinDone: self._on_join_done,
+            m.JoinDone: lambda _, message: self.presence.on_join_done(message),
             m.Leaving: coordinator.on_leaving,
             m.Back: self._on_back,
             m.Ask: self._on_ask,
             m.Answer: self._on_answer,
-            m.LinkOpened: lambda sender, message: self._to_mend(message, lambda mend: mend.on_opened(sender, message)),
-            m.FoundRecord: lambda _, message: self._to_mend(message, lambda mend: mend.on_found(message)),
+            m.LinkOpened: self._on_link_opened,
+            m.FoundRecord: self._on_record_answer,
             m.FindRecord: lambda _, message: [*find_record(parts, message), *coordinator.on_find(message)],
             m.RootReport: lambda _, message: roots.on_report(message),
             m.RootHeard: roots.on_heard,
             m.RootMeet: lambda _, message: roots.on_meet(message),
-            m.Probe: self._on_probe,
-            m.ProbeOk: self._on_probe_ok,
+            m.Probe: self.probes.on_probe,
+            m.ProbeOk: self.probes.on_probe_ok,
         }
 
-    def _on_ask(self, sender: NodeId, message: m.Ask) -> Effects:
+    def _on_ping(self, sender: NodeId, message: Ping | Pong) -> Sequence[Outcome]:
+        return self._with_news(self.parts.detector.on_message(sender, message))
+
+    def _on_ask(self, sender: NodeId, message: m.Ask) -> Outcomes:
         """Answer a coordinator, and remember that it may count on us.
 
         A later question with the same number replaces the entry: one about no topic releases us (`requests.py`).
@@ -482,7 +398,7 @@ class OMenNode:
         self.asked.note(asker, repair, self.parts.ticks, topics, sender)
         return answers(self.parts, sender, message)
 
-    def _on_disconnect(self, sender: NodeId, message: m.Disconnect) -> Effects:
+    def _on_disconnect(self, sender: NodeId, message: m.Disconnect) -> Outcomes:
         """Close a link. A request to agree (with `version`) is followed only within `AGREE_PERIODS` after our answer.
 
         The nodes whose answers prove that the link is not needed keep their own links for `ASKED_PERIODS` only. So a
@@ -492,20 +408,18 @@ class OMenNode:
             return []
         return self.links.on_disconnect(sender, message)
 
-    def _on_open_link(self, sender: NodeId, message: m.OpenLink) -> Effects:
-        """Open the links that a coordinator has chosen."""
-        asker, peers = (sender, message.mend), [m.Life(message.peer, message.incarnation), *message.more]
-        return [effect for peer in peers for effect in self.links.open(peer.node, asker, peer.incarnation)]
-
-    def _on_answer(self, sender: NodeId, message: m.Answer) -> Effects:
+    def _on_answer(self, sender: NodeId, message: m.Answer) -> Outcomes:
         """Pass an answer to the repair that asked, or else to the request of an operator that asked."""
-        mend = self.coordinator.mends.get(message.mend)
-        return mend.on_answer(sender, message) if mend is not None else self.requests.on_answer(sender, message)
+        repair = self.repairs.get(message.mend)
+        return repair.on_answer(sender, message) if repair is not None else self.requests.on_answer(sender, message)
 
-    def _to_mend(self, message: Any, tell: Callable[[Mend], Effects]) -> Effects:
-        """Pass a message to the repair whose number it carries. Ignore it if that repair is over."""
-        mend = self.coordinator.mends.get(message.mend)
-        return tell(mend) if mend is not None else []
+    def _on_link_opened(self, sender: NodeId, message: m.LinkOpened) -> Outcomes:
+        repair = self.repairs.get(message.mend)
+        return repair.on_opened(sender, message) if repair is not None else []
+
+    def _on_record_answer(self, sender: NodeId, message: m.FoundRecord) -> Outcomes:
+        repair = self.repairs.get(message.mend)
+        return repair.on_record(message) if isinstance(repair, Repair) else []
 
     def _on_tman(self, sender: NodeId, message: TManRequest | TManReply) -> Effects:
         if message.layer == "ring":
@@ -515,48 +429,19 @@ class OMenNode:
         self.unknown += 1
         return []
 
-    def _on_report_ok(self, sender: NodeId, message: m.ReportOk) -> Effects:
+    def _on_report_ok(self, sender: NodeId, message: m.ReportOk) -> Outcomes:
         """Learn what has become of a departure. If it is our own and its repair is done, leave now."""
         if message.node != self.id:
             is_alive = message.state == "alive"
             effects = self.coordinator.on_alive(message.node, message.incarnation) if is_alive else []
             return [*effects, *self.survivor.on_report_ok(message)]
-        is_over = self.leaving_since is not None and message.state == "done"
-        return self._go(is_repaired=True) if is_over else []
+        return self.presence.on_repaired() if message.state == "done" else []
 
-    def _on_join(self, sender: NodeId, message: m.Join) -> Effects:
+    def _on_join(self, sender: NodeId, message: m.Join) -> Outcomes:
         """Learn of a joiner on the ring, and begin its join if we are its coordinator."""
         self.ring.tman.learn([Descriptor(sender, 0, message.incarnation, message.topics)])
         return self.coordinator.on_join(sender, message)
 
-    def _on_join_done(self, sender: NodeId, message: m.JoinDone) -> Effects:
-        if life_of(message.incarnation) == life_of(self.me.incarnation):
-            self.parts.is_joining = False
+    def _on_back(self, sender: NodeId, message: m.Back) -> Outcomes:
+        self.me.back(sender, message.on, self.parts.ticks)
         return []
-
-    def _on_back(self, sender: NodeId, message: m.Back) -> Effects:
-        """Note whether `sender` counts on us as a backup."""
-        self.me.primaries.pop(sender, None)
-        if message.on and len(self.me.primaries) < PRIMARIES_MAX:
-            self.me.primaries[sender] = self.parts.ticks
-        return []
-
-    def _on_probe(self, sender: NodeId, message: m.Probe) -> Effects:
-        """Answer that we are alive. If `sender` suspects our present incarnation, refute that by a higher one."""
-        if self.me.refute(message.suspected):
-            self.links.is_changed = True  # Our record carries the incarnation.
-        answer: Effects = [Send(sender, m.ProbeOk(self.me.describe()))]
-        if self.parts.believes_dead(sender):  # It is alive: probe it in turn, so that it refutes our suspicion.
-            answer.append(Send(sender, m.Probe(self.parts.suspects.incarnations[sender])))
-        return answer
-
-    def _on_probe_ok(self, sender: NodeId, message: m.ProbeOk) -> Effects:
-        """Stop suspecting `sender`, and tell the parts that it is alive."""
-        descriptor = message.descriptor
-        if descriptor.node != sender:
-            return []
-        self.parts.suspects.alive(sender)
-        self.ring.tman.learn([descriptor])
-        self.parts.sampling.learn([descriptor])
-        effects = self.coordinator.alive(sender, descriptor.incarnation)
-        return [*effects, *self.survivor.alive(sender, descriptor.incarnation)]

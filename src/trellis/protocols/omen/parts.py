@@ -1,7 +1,7 @@
 """The parts of an OMen node, and questions that several of them answer together.
 
-`OMenNode` creates one `Parts` and passes it to `Coordinator`, `Survivor`, `Roots`, `Planned` and `Requests`. So each of
-them can use every part:
+`OMenNode` creates one `Parts` and passes it to `Coordinator`, `Survivor`, `Roots`, `Planned` and others. Each of them
+names what it uses of it (`needs.py`). These are the parts:
 
     me                    our name, incarnation and topics (`me.py`)
     sampling, ring        gossip: random nodes of the mesh (Newscast), and our surroundings on the ring (T-Man)
@@ -26,14 +26,17 @@ from trellis.protocols.detector import DetectorConfig, HeartbeatDetector
 from trellis.protocols.effects import Contact, Effects, NodeId, Send, Topic
 from trellis.protocols.newscast import Newscast, NewscastConfig
 from trellis.protocols.omen.config import OMenConfig
-from trellis.protocols.omen.events import Events
-from trellis.protocols.omen.hints import Hints
-from trellis.protocols.omen.links import Links
-from trellis.protocols.omen.me import Me
-from trellis.protocols.omen.records import HeldRecords, OwnRecord
-from trellis.protocols.omen.suspects import Suspects
-from trellis.protocols.omen.views import Views
-from trellis.protocols.omen.watch import Watch
+from trellis.protocols.omen.links.hints import Hints
+from trellis.protocols.omen.links.links import Links
+from trellis.protocols.omen.links.records import HeldRecords, OwnRecord
+from trellis.protocols.omen.me import Me, run_of
+from trellis.protocols.omen.membership.events import Events
+from trellis.protocols.omen.membership.suspects import Suspects
+from trellis.protocols.omen.membership.watch import Watch
+from trellis.protocols.omen.messages import FindRecord
+from trellis.protocols.omen.moments import Announce
+from trellis.protocols.omen.signals import Outcomes, RecordChanged
+from trellis.protocols.omen.views import Views, Wanted
 from trellis.protocols.ring import Ring, clockwise, identifier
 from trellis.protocols.tman import TManConfig
 from trellis.protocols.topics import TopicTable, places
@@ -55,6 +58,7 @@ class Parts:
         incarnation: int,
         seed: int | str,
         everybody: Callable[[], list[Descriptor]] | None,
+        announce: Announce,
     ) -> None:
         self.config, self.random, self.seed = config, random, seed
         self.me = me = Me(node, topics, table if table is not None else TopicTable(), incarnation)
@@ -71,7 +75,7 @@ class Parts:
             length=config.resilience,
             config=TManConfig(period_ms=period_ms),
         )
-        self.views = Views(me, config, self.sampling.told, self._partners, chance[2], seed, everybody)
+        self.views = Views(me, config, self.sampling.told, self._partners, chance[2], seed, everybody, announce)
         watch = DetectorConfig(period_ms=period_ms, silence_max=config.silence_max)
         self.detector = HeartbeatDetector(incarnation, chance[3], watch)
         self.watch = Watch(self.ring, self.detector, unheard=config.watch_unheard)
@@ -106,15 +110,15 @@ class Parts:
 
     def incarnation_of(self, node: NodeId) -> int:
         """Return the latest incarnation of a node that gossip or its record tells. 0: nothing is known of it."""
-        found = [0]
+        incarnations = [0]
         for table in (self.ring.tman.table, self.sampling.table, self.views.tman.table):
             entry = table.entries.get(node)
             if entry is not None:
-                found.append(entry[1].incarnation)
+                incarnations.append(entry[1].incarnation)
         record = self.held.held.get(node)
         if record is not None:
-            found.append(record.record.incarnation)
-        return max(found)
+            incarnations.append(record.record.incarnation)
+        return max(incarnations)
 
     def described(self, node: NodeId) -> Descriptor | None:
         """Return what gossip says about a node: by the backup gossip, else by the ring, else by sampling."""
@@ -124,51 +128,92 @@ class Parts:
                 return entry[1]
         return None
 
-    def route(self, place: int, message: msgspec.Struct, without: Collection[NodeId] = (), tries: int = 0) -> Effects:
+    def route(
+        self, position: int, message: msgspec.Struct, without: Collection[NodeId] = (), tries: int = 0
+    ) -> Outcomes:
         """Send a message one step nearer to the first living node at or after a ring position. That may be ourselves.
 
-        `tries` is the number of earlier tries without an answer. The nearest node may have crashed without our knowing,
-        so each try goes to the next of the L + 1 nearest nodes in turn.
+        `tries` is the number of earlier tries without an answer.
+        """
+        return [Send(self._next_hop(position, without, tries), message)]
+
+    def _next_hop(self, position: int, without: Collection[NodeId] = (), tries: int = 0) -> NodeId:
+        """Return the known node that is nearest to a ring position.
+
+        The nearest node may have crashed without our knowing, so each try goes to the next of the L + 1 nearest nodes
+        in turn.
         """
         dead = self.suspects.incarnations
         known = dict.fromkeys([*self.ring.tman.peers, *self.sampling.peers, *self.links.seen()])
         nodes = [self.me.id, *[node for node in known if node not in without and node not in dead]]
 
         def away(node: NodeId) -> int:
-            return clockwise(place, identifier(node))
+            return clockwise(position, identifier(node))
 
         turn = tries % (self.config.resilience + 1)
-        nearest = sorted(nodes, key=away)[: turn + 1][-1] if turn else min(nodes, key=away)
+        return sorted(nodes, key=away)[: turn + 1][-1] if turn else min(nodes, key=away)
+
+    def find_record(self, question: FindRecord, avoided: Collection[NodeId], tries: int) -> Outcomes:
+        """Send a question for a record toward the first living successor of its node."""
+        return self.route(identifier(question.node), question, avoided, tries)
+
+    def toward(self, position: int, message: msgspec.Struct, without: Collection[NodeId]) -> Effects:
+        """Send a message one step nearer to the node responsible for a ring position. See `OMenNode.toward`."""
+        shunned = {*without, *self.suspects.incarnations}
+        known = [self.me.id, *self.ring.tman.peers, *self.sampling.peers, *self.links.seen()]
+        nearest = min(
+            (node for node in known if node not in shunned), key=lambda node: clockwise(position, identifier(node))
+        )
+        if nearest == self.me.id and self.ring.responsible(position) != self.me.id:
+            nearest = self._next_hop(position)
         return [Send(nearest, message)]
 
     def is_in_range(self, node: NodeId) -> bool:
         """Return whether fewer than L living nodes are between a node and us on the ring.  [A-OMN-14]"""
-        place = identifier(node)
-        mine = clockwise(place, self.ring.identifier)
-        between = [peer for peer in self.ring.tman.peers if peer != node and clockwise(place, identifier(peer)) < mine]
+        position = identifier(node)
+        mine = clockwise(position, self.ring.identifier)
+        between = [
+            peer for peer in self.ring.tman.peers if peer != node and clockwise(position, identifier(peer)) < mine
+        ]
         return len(between) < self.config.resilience
 
     def known_subscribers(self, bits: int, but: NodeId | None = None) -> list[NodeId]:
         """Return up to lambda known subscribers of each of these topics, those with the lowest weight first."""
         known = {one.node: one for one in (*self.sampling.descriptors(), *self.views.known().values())}
         known |= {one.node: one for one in self.ring.tman.descriptors()}
-        found: dict[NodeId, None] = {}
+        subscribers: dict[NodeId, None] = {}
         counts: dict[int, int] = {}
         wanted = max(self.config.coverage, 1)
         for one in sorted(known.values(), key=lambda one: (one.numbers or (0,), self.key(one.node))):
             if one.node in (but, self.me.id) or one.node in self.suspects.incarnations:
                 continue
-            for place in places(self.me.table.bits(one.interest) & bits):
-                if counts.get(place, 0) < wanted:
-                    counts[place] = counts.get(place, 0) + 1
-                    found[one.node] = None
-        return list(found)
+            for index in places(self.me.table.bits(one.interest) & bits):
+                if counts.get(index, 0) < wanted:
+                    counts[index] = counts.get(index, 0) + 1
+                    subscribers[one.node] = None
+        return list(subscribers)
 
-    def take_part(self, interest: int) -> None:
-        """Change the topics that this node takes part in, to exactly these. The node then renews its record."""
+    def wanted_views(self, predecessors: list[NodeId]) -> list[Wanted]:
+        """Return the views to keep: those of the L predecessors and of the nodes of open events (A-OMN-8)."""
+        bits = self.me.table.bits
+        wanted: dict[NodeId, Wanted] = {}
+        events = list(self.events.open())
+        joining = {event.node: run_of(event.incarnation) for event in events if event.kind == "join"}
+        for node in (*predecessors, *[event.node for event in events]):
+            held, joins = self.held.held.get(node), node in joining
+            if joins and held is not None and run_of(held.record.incarnation) < joining[node]:
+                held = None  # It is the record of an earlier run.
+            if held is not None:
+                wanted[node] = Wanted(node, bits(held.record.topics), held.neighbors, joins or not held.neighbors)
+            elif (entry := self.ring.tman.table.entries.get(node)) is not None:
+                wanted[node] = Wanted(node, bits(entry[1].interest), [], True)
+        return list(wanted.values())
+
+    def take_part(self, interest: int) -> Outcomes:
+        """Change the topics that this node takes part in, to exactly these."""
         self.me.take_part(interest)
         self.hints.refresh()
-        self.links.is_changed = True
+        return [RecordChanged()]
 
     def _partners(self) -> list[NodeId]:
         """Return the nodes with which we may gossip about backups (A-OMN-12)."""

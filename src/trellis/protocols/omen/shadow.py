@@ -20,11 +20,11 @@ from trellis.protocols.topics import places
 
 Pair = tuple[NodeId, NodeId]
 LowEdges = Callable[..., list[Pair]]  # `low_edges`, or a wrapper that measures its time.
-Parts = Mapping[int, Iterable[Collection[NodeId]]]  # bit of a topic -> its parts
+TopicParts = Mapping[int, Iterable[Collection[NodeId]]]  # bit of a topic -> its parts
 
 
 def low_edges(
-    parts: Parts,
+    parts: TopicParts,
     degrees: Mapping[NodeId, int],
     keys: Mapping[NodeId, int],
     *,
@@ -45,13 +45,13 @@ def low_edges(
     """
     everybody = {node for groups in parts.values() for group in groups for node in group}
     nodes = sorted(everybody, key=lambda node: (keys[node], node))
-    place = {node: number for number, node in enumerate(nodes)}
+    index_of = {node: number for number, node in enumerate(nodes)}
     have = set(linked)
     part_of: dict[int, dict[int, list[int]]] = {}
     split = [0] * len(nodes)  # For each node the split topics that it has.
     together = [[0] * len(nodes) for _ in nodes]  # For each pair the topics on which both are in the same part.
     for bit, groups in parts.items():
-        members = [[place[node] for node in group] for group in groups]
+        members = [[index_of[node] for node in group] for group in groups]
         part_of[bit] = {node: group for group in members for node in group}
         for group in members:
             for i in group:

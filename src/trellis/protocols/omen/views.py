@@ -29,6 +29,7 @@ from trellis.protocols.effects import Effects, NodeId
 from trellis.protocols.omen.config import OMenConfig
 from trellis.protocols.omen.cover import Candidate, choose_backups
 from trellis.protocols.omen.me import Me
+from trellis.protocols.omen.moments import Announce, ViewsBuilt, ViewsStarted, unobserved
 from trellis.protocols.tman import TMan, TManConfig
 
 # Deviation: [OM Alg. 3, l. 1] has one exchange in each interval. Here a node whose views are all settled begins an
@@ -79,9 +80,11 @@ class Views:
         random: Random,
         seed: int | str,
         everybody: Callable[[], list[Descriptor]] | None = None,
+        announce: Announce = unobserved,
     ) -> None:
         """Create it without views. `everybody` returns all nodes of the mesh, for OMen-G (simulator only)."""
         self.me, self.config, self.seed, self.everybody = me, config, seed, everybody
+        self.announce = announce
         self.views: dict[NodeId, View] = {}
         self.random = random
         gossip = TManConfig(period_ms=config.period_ms, age_max=AGE_MAX)
@@ -204,22 +207,25 @@ class Views:
         unsettled = [view for view in self.views.values() if not self._is_settled(view)]
         if not unsettled:
             return
+        nodes = tuple(view.node for view in unsettled)
+        self.announce(ViewsStarted(nodes))
         topics = 0
         for view in unsettled:
             topics |= view.interest
         described = self._candidates(topics, candidates, ())
         for view in unsettled:
             self._rebuild(view, [one for one in described if one.interest & view.interest and one.node != view.node])
+        self.announce(ViewsBuilt(nodes))
 
     def _candidates(self, topics: int, known: Iterable[Descriptor], but: Collection[NodeId]) -> list[Candidate]:
         """Return the candidates that have one of these topics, ourselves included, in the order of names."""
         bits, me = self.me.table.bits, self.me.id  # With OMen-G, `known` has ourselves already.
-        found = [
+        candidates = [
             Candidate(one.node, interest, one.numbers[0] if one.numbers else 0)
             for one in [*[one for one in known if one.node != me and one.node not in but], self.me.describe()]
             if (interest := bits(one.interest)) & topics
         ]
-        return sorted(found, key=lambda one: one.node)
+        return sorted(candidates, key=lambda one: one.node)
 
     def _is_restless(self) -> bool:
         """Return whether any view is not settled."""

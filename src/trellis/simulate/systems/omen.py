@@ -7,7 +7,6 @@ settled  every topic is connected; a link stands at both ends or at none, and it
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from random import Random
@@ -17,14 +16,14 @@ import msgspec
 
 from trellis.errors import InputError
 from trellis.protocols.descriptors import Descriptor
-from trellis.protocols.effects import Effects, NodeId, Topic
+from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.node import ProtocolNode
 from trellis.protocols.omen import CODEC, CONTROL, OMenConfig, OMenNode
-from trellis.protocols.omen.churn import Coordinator
-from trellis.protocols.omen.mend import Mend
+from trellis.protocols.omen.repair.repairs import Repairs
 from trellis.protocols.ring import clockwise, identifier
 from trellis.simulate.schedule import FAULT_KINDS, FaultPlan
 from trellis.simulate.system import System, Violation, Watcher, World
+from trellis.simulate.systems.omen_clock import RepairClock, RepairTimes
 from trellis.simulate.systems.omen_departure import Departures, draw_departure
 
 if TYPE_CHECKING:
@@ -87,12 +86,9 @@ class OMen(System):
             crash_gap_ms=15 * config.period_ms,
             stagger_ms=8 * config.period_ms,
         )
-        # Processor time that a coordinator spent on each repair: its view, the parts of topics, Alg. 1.
-        self.repair_seconds: list[float] = []
-        self._view_seconds: dict[NodeId, float] = {}  # node -> processor time in which its view was last built
-        # virtual time of each repair after a departure, from its start until its links stand
-        self.repair_ms: list[int] = []
-        self._coordinators: list[Coordinator] = []  # of all nodes that ever ran
+        self._times = RepairTimes()
+        self.repair_seconds, self.repair_ms = self._times.seconds, self._times.ms
+        self._repairs: list[Repairs] = []  # of all nodes that ever ran
         self._departures: Departures | None = None
 
     def make_node(self, node: NodeId, topics: tuple[Topic, ...], random: Random, world: World) -> ProtocolNode:
@@ -103,68 +99,21 @@ class OMen(System):
             random,
             self.config,
             contacts=world.contacts(node, random, 5),
-            neighbours=world.first_neighbors(node),
+            neighbors=world.first_neighbors(node),
             table=world.topics,
             incarnation=world.incarnation(node),
             seed=world.seed,
             oracle=_Oracle(world).labels if is_global else None,
             everybody=_Oracle(world).everybody if is_global else None,
         )
-        self._coordinators.append(made.coordinator)
-        self._clock(made.coordinator, world)
-        self._clock_views(made)
+        self._repairs.append(made.repairs)
+        made.moments.subscribe(RepairClock(self._times, lambda: world.now_ms))
         return made
-
-    def _clock(self, coordinator: Coordinator, world: World) -> None:
-        """Measure the repairs of a coordinator from outside, because nodes have no clock."""
-        new_mend, mended, begun = coordinator.new_mend, coordinator.mended, dict[int, int]()
-        spent: dict[int, float] = {}
-
-        def begin(kind: str, node: NodeId, incarnation: int) -> Mend:
-            mend = new_mend(kind, node, incarnation)
-            begun[mend.number], spent[mend.number] = world.now_ms, 0.0
-            examine = mend._examine
-
-            def timed() -> Effects:
-                start = time.process_time()
-                effects = examine()
-                spent[mend.number] += time.process_time() - start
-                return effects
-
-            mend._examine = timed  # type: ignore[method-assign]
-            return mend
-
-        def end(mend: Mend) -> Effects:
-            since, seconds = begun.pop(mend.number), spent.pop(mend.number)
-            if mend.kind in ("leave", "join") and mend.node != coordinator.parts.me.id:
-                self.repair_seconds.append(seconds + self._view_seconds.get(mend.node, 0.0))
-            if mend.kind == "leave":
-                self.repair_ms.append(world.now_ms - since)
-            return mended(mend)
-
-        coordinator.new_mend, coordinator.mended = begin, end  # type: ignore[method-assign]
-
-    def _clock_views(self, node: OMenNode) -> None:
-        """Measure how long views take to build.
-
-        A view is built in the background, and its time counts for the repair.
-        """
-        views = node.views
-        build = views._build
-
-        def timed(candidates: list[Descriptor]) -> None:
-            unsettled = [view.node for view in views.views.values() if not views._is_settled(view)]
-            start = time.process_time()
-            build(candidates)
-            seconds = (time.process_time() - start) / max(len(unsettled), 1)
-            self._view_seconds |= dict.fromkeys(unsettled, seconds)
-
-        views._build = timed  # type: ignore[method-assign]
 
     def is_busy(self, world: World) -> bool:
         """Return whether an event is still handled, or a view is not ready yet.  [OM §5]"""
         return any(
-            node.coordinator.mends
+            node.repairs.running
             or node.survivor.reports
             or node.parts.is_joining
             or next(node.parts.events.open(), None) is not None
@@ -177,8 +126,8 @@ class OMen(System):
 
     def counts(self) -> Mapping[str, int]:
         return {
-            "repairs by coordinators": sum(one.repairs for one in self._coordinators),
-            "of them closures over more than one dead node": sum(one.closures for one in self._coordinators),
+            "repairs by coordinators": sum(one.finished for one in self._repairs),
+            "of them closures over more than one dead node": sum(one.closures for one in self._repairs),
         }
 
     def watcher(self, world: World) -> Watcher:
@@ -286,8 +235,8 @@ def _ring_is_right(node: OMenNode, order: list[NodeId]) -> None:
 
 def _nothing_is_left_open(node: OMenNode) -> None:
     events = [f"{event.kind} of {event.node} ({event.state})" for event in node.parts.events.open()]
-    mends = [f"{mend.kind} {mend.node} ({mend.state})" for mend in node.coordinator.mends.values()]
-    if events or mends:
-        raise Violation(f"{node.id} still has events {events} and repairs {mends}")
+    repairs = [f"{repair.kind} {repair.node} ({repair.state})" for repair in node.repairs.running.values()]
+    if events or repairs:
+        raise Violation(f"{node.id} still has events {events} and repairs {repairs}")
     if node.survivor.reports:
         raise Violation(f"{node.id} still reports {list(node.survivor.reports)}")

@@ -19,7 +19,7 @@ subscriber, more crashes at once than promised, and healed partitions.
 from __future__ import annotations
 
 from trellis.protocols.effects import NodeId, Topic
-from trellis.protocols.omen.hints import root_key
+from trellis.protocols.omen.links.hints import root_key
 
 KEPT = 3  # A report counts for so many times `beat`.
 ROOTS_MAX = 16  # Most roots of one topic that are kept: those of smallest key.

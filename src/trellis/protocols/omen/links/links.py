@@ -1,11 +1,6 @@
-"""Overlay links: opens them, keeps them by heartbeats, and notes which are lost.
+"""Overlay links: opens them, keeps them by heartbeats, and tells which are lost.
 
-A link counts only when the holders of both ends' records know of it. Otherwise two linked nodes could crash together
-and no record would name the link (docs/omen.md, condition 1). So each end first renews its record at its L ring
-successors; then it is ready. A link is up at an end that is ready and has heard that the other end is ready.
-
-    asked ---- ConnectOk ----> opening ---- both ends ready ----> up
-    (Connect makes it `opening` at once at the other end)
+`link.py` has the states of a link, and why both ends renew their records before a link is up.
 
 One end opens the link. If it knows the peer's incarnation, it puts the peer into its record first. Then it sends
 `Connect`, which says that this end is ready. The other end renews its record and sends `ConnectOk`, which says the same
@@ -16,20 +11,15 @@ Each link carries one heartbeat per period in either direction. Heartbeats show 
 `LinkReady`, and the topics and hints that the peer has not acknowledged. A node that gets a heartbeat on a link that it
 does not have answers `Stranger`.
 
-This module keeps three notes for `OMenNode._settle`: `lost`, `left_alone` and `is_changed`.
-
 K1  A peer is watched if and only if there is a link to it. `LinkUp` was returned if and only if the link is up.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
-import msgspec
-
-from trellis.protocols.effects import Effects, LinkDown, LinkUp, NodeId, Send
-from trellis.protocols.omen.hints import Hints
-from trellis.protocols.omen.me import Me, life_of
+from trellis.protocols.effects import LinkDown, LinkUp, NodeId, Send
+from trellis.protocols.omen.links.hints import Hints
+from trellis.protocols.omen.links.link import ASKED, OPENING, UP, Asker, Link
+from trellis.protocols.omen.me import Me, run_of
 from trellis.protocols.omen.messages import (
     LINKS_MAX,
     Connect,
@@ -38,58 +28,18 @@ from trellis.protocols.omen.messages import (
     Heartbeat,
     LinkOpened,
     LinkReady,
+    NodeRun,
     Opened,
+    OpenLink,
     Stranger,
 )
+from trellis.protocols.omen.signals import LinkLost, Outcomes, RecordChanged, TopicsLeftByNeighbor, Why
 from trellis.protocols.suspicion import Suspicion
 from trellis.protocols.wire import PEERS_MAX
 
-ASKED, OPENING, UP = "asked", "opening", "up"
 TOLD_AT_ONCE = 256  # Neighbors learn of a changed topic list of at most this length before the next heartbeat.
 CONNECT_TRIES = 6  # Periods for which an unanswered `Connect` is repeated.
 ASKERS_MAX = 64  # Most coordinators that wait for one link. Further ones ask again, and are answered when it is up.
-
-
-Asker = tuple[NodeId, int]  # a coordinator, and the number of its repair
-
-
-@dataclass(eq=False)
-class Link:
-    """Our end of a link. `interest`, `degree` and `successors` are the peer's, as it told them last."""
-
-    peer: NodeId
-    state: str  # asked, opening or up
-    incarnation: int = 0  # The peer's. 0 until it has answered.
-    expected: int = 0  # The peer's incarnation as a coordinator knows it. Our record names it until the peer answers.
-    interest: int = 0
-    interest_version: int = 0  # The peer's version in the message that told `interest`.
-    topics_version: int = 0  # The peer's, in its last Connect or ConnectOk.
-    degree: int = 0
-    successors: tuple[NodeId, ...] = ()
-    # Version of our record that its holders must acknowledge before this end is ready. -1 until the record is renewed,
-    # and 0 while the record need not name the peer.
-    needs: int = 0
-    ready: bool = False  # The holders of our record have acknowledged `needs`.
-    peer_ready: bool = False  # The peer has said that it is ready.
-    owes_ok: bool = False  # We answer the peer's Connect as soon as we are ready.
-    acknowledged: int = 0  # Our version (`Me.version`) that the peer has acknowledged.
-    heard: int = 0  # The peer's version that we have taken in.
-    tries: int = 0  # Periods since we asked for the link.
-    askers: list[Asker] = field(default_factory=list)  # Coordinators that wait for the link to be up.
-    is_hoped_for: bool = False  # The link is planned (`planned.py`): until it is answered, the peer may not exist.
-    is_closing: bool = False  # We want to drop the link (`requests.py`): no topic and no proof may count on it.
-
-
-class Lost(msgspec.Struct, frozen=True):
-    """A link that was lost, or that was asked for and did not come up. The values are the peer's, as it told them."""
-
-    peer: NodeId
-    incarnation: int
-    interest: int
-    why: str  # silent, restarted, stranger, closed, refused
-    successors: tuple[NodeId, ...]
-    was_up: bool
-    degree: int = 0
 
 
 class Links:
@@ -99,11 +49,7 @@ class Links:
         self.me, self.hints = me, hints
         self.links: dict[NodeId, Link] = {}
         self.suspicion = Suspicion(silence_max)
-        self.lost: list[Lost] = []  # Links that the node has not handled yet.
-        # Topics that a neighbor left before it knew that we had them. We may have counted on that neighbor.
-        self.left_alone = 0
-        self.is_changed = False  # Our record is out of date, and the node must renew it now.
-        self.is_shrunk = False  # Our record names neighbors that we have lost. The node renews it after a while.
+        self.is_shrunk = False  # Our record names neighbors that we have lost. `OwnRecord` renews it after a while.
         self._opened: dict[Asker, list[Opened]] = {}  # Links that are up and that the asker is not told of yet.
 
     def __contains__(self, peer: NodeId) -> bool:
@@ -135,19 +81,19 @@ class Links:
 
     # Opening
 
-    def open(self, peer: NodeId, asker: Asker | None = None, incarnation: int = 0) -> Effects:
+    def open(self, peer: NodeId, asker: Asker | None = None, incarnation: int = 0) -> Outcomes:
         """Ask for a link. `incarnation` is the peer's; 0 if it is unknown. `asker` is told when the link is up."""
         if peer == self.me.id or self.me.is_leaving:
             return []
         link = self.links.get(peer)
-        effects: Effects = []
+        effects: Outcomes = []
         if link is None:
             if len(self.links) >= LINKS_MAX:  # The asker gives up after a while.
                 return []
             link = self.links[peer] = Link(peer, ASKED, expected=incarnation)
             self.suspicion.watch(peer)
             if incarnation:
-                self._renew(link)  # `on_record_known` sends Connect.
+                effects += self._renew(link)  # `on_record_known` sends Connect.
             else:
                 effects.append(Send(peer, self._connect(link)))
         if asker is not None:
@@ -157,19 +103,24 @@ class Links:
                 link.askers.append(asker)
         return effects
 
-    def hope_for(self, peer: NodeId) -> Effects:
+    def on_open_link(self, sender: NodeId, message: OpenLink) -> Outcomes:
+        """Open the links that a coordinator has chosen."""
+        asker, peers = (sender, message.mend), [NodeRun(message.peer, message.incarnation), *message.more]
+        return [effect for peer in peers for effect in self.open(peer.node, asker, peer.incarnation)]
+
+    def hope_for(self, peer: NodeId) -> Outcomes:
         """Ask for a planned link to a peer that may not have started yet."""
         effects = self.open(peer)
         if peer in self.links:
             self.links[peer].is_hoped_for = True
         return effects
 
-    def on_connect(self, sender: NodeId, message: Connect) -> Effects:
+    def on_connect(self, sender: NodeId, message: Connect) -> Outcomes:
         """Accept a link. Answer at once, or when we are ready if the sender is ready already."""
         if self.me.is_leaving:
             return [Send(sender, Stranger(message.incarnation))]
         link = self.links.get(sender)
-        if link is not None and link.incarnation and life_of(link.incarnation) < life_of(message.incarnation):
+        if link is not None and link.incarnation and run_of(link.incarnation) < run_of(message.incarnation):
             effects = self._drop(link, "restarted")
             link = None
         else:
@@ -179,13 +130,13 @@ class Links:
                 return [*effects, Send(sender, Stranger(message.incarnation))]
             link = self.links[sender] = Link(sender, OPENING)
             self.suspicion.watch(sender)
-        if life_of(message.incarnation) < life_of(link.incarnation):
+        if run_of(message.incarnation) < run_of(link.incarnation):
             return effects
         self._take(link, message)
         link.acknowledged = link.heard = 0  # The peer begins again, so both ends tell each other everything again.
         if link.state == ASKED or not link.needs:
-            self._accept(link)
-        is_named = message.named > 0 and life_of(message.named) == life_of(self.me.incarnation)
+            effects += self._accept(link)
+        is_named = message.named > 0 and run_of(message.named) == run_of(self.me.incarnation)
         link.peer_ready = link.peer_ready or is_named
         if is_named and not link.ready and not link.owes_ok:  # A repeated Connect is answered at once.
             link.owes_ok = True
@@ -193,37 +144,37 @@ class Links:
         link.owes_ok = False
         return [*effects, *self._come_up(link), Send(sender, self._connect_ok(link))]
 
-    def on_connect_ok(self, sender: NodeId, message: ConnectOk) -> Effects:
+    def on_connect_ok(self, sender: NodeId, message: ConnectOk) -> Outcomes:
         """Take in the peer's answer to our Connect."""
         link = self.links.get(sender)
         if link is None:
             return [Send(sender, Stranger(message.incarnation))]
-        if life_of(message.incarnation) < life_of(link.incarnation):
+        if run_of(message.incarnation) < run_of(link.incarnation):
             return []
-        effects: Effects = []
+        effects: Outcomes = []
         if link.state == ASKED:
             self._take(link, message)
-            self._accept(link)
+            effects += self._accept(link)
             if link.ready and not message.ready:  # The peer may not know that we are ready.
                 effects.append(Send(sender, LinkReady(self.me.incarnation)))
-        if message.ready and life_of(message.incarnation) == life_of(link.incarnation):
+        if message.ready and run_of(message.incarnation) == run_of(link.incarnation):
             link.peer_ready = True
         return [*effects, *self._come_up(link)]
 
-    def on_ready(self, sender: NodeId, incarnation: int) -> Effects:
+    def on_ready(self, sender: NodeId, incarnation: int) -> Outcomes:
         """Note that the peer is ready."""
         link = self.links.get(sender)
-        if link is None or life_of(link.incarnation) != life_of(incarnation):
+        if link is None or run_of(link.incarnation) != run_of(incarnation):
             return []
         link.peer_ready = True
         return self._come_up(link)
 
-    def on_record_known(self, version: int) -> Effects:
+    def on_record_known(self, version: int) -> Outcomes:
         """Bring links on: all holders of our record have acknowledged this version, or a later one.
 
         A node that leaves brings up no more links, because others repair around it by the record that it announced.
         """
-        effects: Effects = []
+        effects: Outcomes = []
         if self.me.is_leaving:
             return effects
         for link in list(self.links.values()):
@@ -240,9 +191,9 @@ class Links:
 
     # Staying
 
-    def tick(self, successors: tuple[NodeId, ...]) -> Effects:
+    def tick(self, successors: tuple[NodeId, ...]) -> Outcomes:
         """Send heartbeats and repeat Connects. Drop links of silent peers, and those that do not come up."""
-        effects: Effects = []
+        effects: Outcomes = []
         silent = self.suspicion.tick()
         for link in list(self.links.values()):
             if link.state == ASKED:
@@ -258,18 +209,18 @@ class Links:
                 effects += self._drop(self.links[peer], "silent")
         return effects
 
-    def on_heartbeat(self, sender: NodeId, beat: Heartbeat) -> Effects:
+    def on_heartbeat(self, sender: NodeId, beat: Heartbeat) -> Outcomes:
         """Take in what a heartbeat tells. Drop the link if the peer has restarted."""
         link = self.links.get(sender)
         if link is None:
             return [Send(sender, Stranger(beat.incarnation))]
         if beat.incarnation != link.incarnation:
-            if life_of(beat.incarnation) < life_of(link.incarnation):
+            if run_of(beat.incarnation) < run_of(link.incarnation):
                 return []
-            if link.incarnation and life_of(beat.incarnation) > life_of(link.incarnation):
+            if link.incarnation and run_of(beat.incarnation) > run_of(link.incarnation):
                 return [*self._drop(link, "restarted"), Send(sender, Stranger(beat.incarnation))]
         self.suspicion.heard(sender)
-        effects: Effects = []
+        effects: Outcomes = []
         if link.state == ASKED:  # The peer got our Connect, and its answer was lost. We ask again.
             return effects
         link.incarnation = max(link.incarnation, beat.incarnation)
@@ -282,7 +233,8 @@ class Links:
             if beat.topics is not None:
                 topics = self.me.table.bits(beat.topics)
                 if beat.acknowledged < self.me.topics_version:  # It may have left topics without knowing ours.
-                    self.left_alone |= link.interest & ~topics & self.me.interest
+                    left = link.interest & ~topics & self.me.interest
+                    effects += [TopicsLeftByNeighbor(left)] if left else []
                 self._interest(link, topics, beat.version)
             if link.state == UP:
                 self.hints.told(sender, beat.hints)
@@ -294,28 +246,29 @@ class Links:
 
     # Losing
 
-    def on_stranger(self, sender: NodeId, message: Stranger) -> Effects:
+    def on_stranger(self, sender: NodeId, message: Stranger) -> Outcomes:
         """Drop a link that the peer does not have."""
         link = self.links.get(sender)
-        if link is None or life_of(message.incarnation) != life_of(self.me.incarnation):
+        if link is None or run_of(message.incarnation) != run_of(self.me.incarnation):
             return []
         if link.state == ASKED and link.tries < 2:  # It is about an earlier link. Our Connect is still under way.
             return []
         if link.is_closing:  # The peer has closed its end, as we have asked.
             return self._drop(link, "closed")
-        if link.state == UP:
-            # Others may have repaired around us. A higher incarnation makes our next departure another event. Our
-            # record carries it.
-            self.is_changed = self.me.refute(self.me.incarnation) or self.is_changed
-        return self._drop(link, "stranger")
+        effects = self._drop(link, "stranger")
+        # Others may have repaired around us. A higher incarnation makes our next departure another event. Our record
+        # carries it.
+        if link.state == UP and self.me.refute(self.me.incarnation):
+            effects.append(RecordChanged())
+        return effects
 
-    def on_disconnect(self, sender: NodeId, message: Disconnect) -> Effects:
+    def on_disconnect(self, sender: NodeId, message: Disconnect) -> Outcomes:
         """Drop a link that the peer has closed, or that it asks us to close.
 
         We refuse a request by silence if our topics have changed since our answer: only this link may cover a new one.
         """
         link = self.links.get(sender)
-        if link is None or life_of(message.incarnation) < life_of(link.incarnation):
+        if link is None or run_of(message.incarnation) < run_of(link.incarnation):
             return []
         if not message.version:
             return self._drop(link, "closed")
@@ -323,24 +276,24 @@ class Links:
             return []
         return [*self._drop(link, "closed"), Send(sender, Disconnect(self.me.incarnation))]
 
-    def on_peer_down(self, peer: NodeId) -> Effects:
+    def on_peer_down(self, peer: NodeId) -> Outcomes:
         link = self.links.get(peer)
         return self._drop(link, "silent") if link is not None else []
 
-    def close(self, peer: NodeId) -> Effects:
+    def close(self, peer: NodeId) -> Outcomes:
         """Close a link that no topic needs, and tell the peer. It does not count as lost."""
         link = self.links.get(peer)
         if link is None:
             return []
         return [*self._drop(link, "closed", tell=False), Send(peer, Disconnect(self.me.incarnation))]
 
-    def interest_changed(self, successors: tuple[NodeId, ...]) -> Effects:
+    def interest_changed(self, successors: tuple[NodeId, ...]) -> Outcomes:
         """Close links that share no topic with us after a change of our topics, and tell the other neighbors.
 
         A short list is told at once, so that messages on a new topic can flow to neighbors that have it too. A long
         list waits for the next heartbeat, because clients often subscribe to topics one by one.
         """
-        effects: Effects = []
+        effects: Outcomes = []
         is_told = len(self.me.topics) <= TOLD_AT_ONCE
         for link in list(self.links.values()):
             link.acknowledged = 0  # The peer has not been told the hints of a topic that is newly shared.
@@ -362,11 +315,11 @@ class Links:
     def _connect_ok(self, link: Link) -> ConnectOk:
         return ConnectOk(self.me.incarnation, self.me.topics, self.me.degree, self.me.topics_version, link.ready)
 
-    def _accept(self, link: Link) -> None:
+    def _accept(self, link: Link) -> Outcomes:
         """Go on with a link because the peer has answered. Renew our record unless it names this run of the peer."""
-        link.state = OPENING
-        if not (link.needs and life_of(link.expected) == life_of(link.incarnation)):
-            self._renew(link)
+        link.move(OPENING)
+        is_named = link.needs and run_of(link.expected) == run_of(link.incarnation)
+        return self._renew(link) if not is_named else []
 
     def _take(self, link: Link, message: Connect | ConnectOk) -> None:
         link.incarnation, link.degree, link.topics_version = message.incarnation, message.degree, message.version
@@ -385,40 +338,40 @@ class Links:
                 self.hints.tell_again(interest & ~link.interest)
             link.interest = interest
 
-    def _renew(self, link: Link) -> None:
+    def _renew(self, link: Link) -> Outcomes:
         """Have our record renewed, so that it names the peer of this link."""
         link.needs, link.ready = -1, False  # `OwnRecord.renew` sets the version.
-        self.is_changed = True
+        return [RecordChanged()]
 
-    def _come_up(self, link: Link) -> Effects:
+    def _come_up(self, link: Link) -> Outcomes:
         """Bring a link up if both ends are ready, and tell the coordinators that wait for it."""
         if link.state != OPENING or not link.ready or not link.peer_ready:
             return []
-        link.state = UP
+        link.move(UP)
         self.me.degree += 1
         askers, link.askers = link.askers, []
         told = [effect for asker in askers for effect in self._tell(asker, Opened(link.peer, link.topics_version))]
         return [LinkUp(link.peer), *told]
 
-    def _tell(self, asker: Asker, opened: Opened | None = None) -> Effects:
+    def _tell(self, asker: Asker, opened: Opened | None = None) -> Outcomes:
         """Tell a coordinator of its new links, in one message once none of them is awaited here any more."""
-        found = self._opened.setdefault(asker, [])
+        links_up = self._opened.setdefault(asker, [])
         if opened is not None:
-            found.append(opened)
-        if any(asker in link.askers for link in self.links.values()) and len(found) <= PEERS_MAX:
+            links_up.append(opened)
+        if any(asker in link.askers for link in self.links.values()) and len(links_up) <= PEERS_MAX:
             return []
         del self._opened[asker]
-        if not found:
+        if not links_up:
             return []
-        first, *more = found
+        first, *more = links_up
         version = self.me.topics_version
         return [Send(asker[0], LinkOpened(asker[1], first.peer, version, first.peer_version, tuple(more)))]
 
-    def _drop(self, link: Link, why: str, *, tell: bool = True) -> Effects:
-        """Forget a link. `tell`: note it in `lost`, so that the node reacts to it."""
+    def _drop(self, link: Link, why: Why, *, tell: bool = True) -> Outcomes:
+        """Forget a link. `tell`: the node reacts to the loss."""
         del self.links[link.peer]
         self.suspicion.unwatch(link.peer)
-        effects: Effects = []
+        effects: Outcomes = []
         was_up = link.state == UP
         if was_up:
             self.me.degree -= 1
@@ -428,8 +381,8 @@ class Links:
         for asker in link.askers:
             effects += self._tell(asker)
         if tell:
-            self.lost.append(
-                Lost(link.peer, link.incarnation, link.interest, why, link.successors, was_up, link.degree)
+            effects.append(
+                LinkLost(link.peer, link.incarnation, link.interest, why, link.successors, was_up, link.degree)
             )
         return effects
 

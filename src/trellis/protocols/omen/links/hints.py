@@ -6,7 +6,7 @@ path that it is on itself. It tells its neighbors when its choice changes. When 
 are dropped, so no path needs an expiry time.
 
 Hints have two uses. A coordinator uses them to decide which nodes to ask. They prove nothing, so an outdated hint costs
-one question at most. And they show splits: a topic with two roots that last is in two parts (`net.py`).
+one question at most. And they show splits: a topic with two roots that last is in two parts (`homes.py`).
 
 Heartbeats carry hints (`links.py`), and only those that have changed since the version that the neighbor has
 acknowledged.
@@ -33,7 +33,7 @@ def root_key(topic: Topic, node: NodeId) -> int:
 
 
 class Hints:
-    """Our hints. Topics are keyed by their bit index in the topic table ("place")."""
+    """Our hints. Topics are keyed by their bit index in the topic table."""
 
     def __init__(self, me: Me) -> None:
         self.me = me
@@ -52,37 +52,37 @@ class Hints:
         """
         touched = []
         for hint in hints:
-            place = self.me.table.known(hint.topic).bit_length() - 1
-            if place < 0:
+            index = self.me.table.known(hint.topic).bit_length() - 1
+            if index < 0:
                 continue
-            self._heard.setdefault(place, {})[peer] = (peer, *hint.path)
-            touched.append(place)
+            self._heard.setdefault(index, {})[peer] = (peer, *hint.path)
+            touched.append(index)
         self._choose(touched)
 
     def forget(self, peer: NodeId, but: int = 0) -> None:
         """Drop all paths through a peer that is no longer our neighbor. `but`: it still is, on these topics."""
         touched = []
-        for place, heard in self._heard.items():
-            if peer in heard and not but >> place & 1:
+        for index, heard in self._heard.items():
+            if peer in heard and not but >> index & 1:
                 del heard[peer]
-                touched.append(place)
+                touched.append(index)
         self._choose(touched)
-        for place in touched:
-            if not self._heard[place]:
-                del self._heard[place]
+        for index in touched:
+            if not self._heard[index]:
+                del self._heard[index]
 
     def refresh(self) -> None:
         """Drop hints on topics that we no longer have, and choose paths for new topics."""
         interest = self.me.interest
-        for place in [place for place in self.paths if not interest >> place & 1]:
-            self.paths.pop(place)
-            self._changed.pop(place, None)
-            self.root_since.pop(place, None)
-        self._choose([place for place in places(interest) if place not in self.paths])
+        for index in [index for index in self.paths if not interest >> index & 1]:
+            self.paths.pop(index)
+            self._changed.pop(index, None)
+            self.root_since.pop(index, None)
+        self._choose([index for index in places(interest) if index not in self.paths])
 
     def tell_again(self, topics: int) -> None:
         """Count these topics as changed, because a neighbor has taken them up and was not told their hints before."""
-        self._note([place for place in places(topics) if place in self.paths])
+        self._note([index for index in places(topics) if index in self.paths])
 
     def news(self, shared: int, known: int) -> tuple[tuple[Hint, ...], int]:
         """Return the hints on these topics that changed after version `known`, and the version that they lead to.
@@ -91,51 +91,51 @@ class Hints:
         returned first.
         """
         names, paths = self.me.table.names, self.paths
-        found: list[tuple[int, int]] = []  # version, topic; latest first
-        for place, version in reversed(self._changed.items()):
+        changes: list[tuple[int, int]] = []  # version, topic; latest first
+        for index, version in reversed(self._changed.items()):
             if version <= known:
                 break
-            if shared >> place & 1:
-                found.append((version, place))
+            if shared >> index & 1:
+                changes.append((version, index))
         told = self.me.version
-        if len(found) > HINTS_MAX:
-            told = found[-HINTS_MAX - 1][0] - 1  # The last version that fits whole. Each single version does fit.
-            found = [one for one in found[-HINTS_MAX:] if one[0] <= told]
-        return tuple([Hint(names[place], paths[place]) for _, place in found]), told
+        if len(changes) > HINTS_MAX:
+            told = changes[-HINTS_MAX - 1][0] - 1  # The last version that fits whole. Each single version does fit.
+            changes = [one for one in changes[-HINTS_MAX:] if one[0] <= told]
+        return tuple([Hint(names[index], paths[index]) for _, index in changes]), told
 
     def check(self) -> None:
-        for place, path in self.paths.items():
-            assert self.me.id not in path, f"a hint of {self.me.id} on {self.me.table.names[place]} leads back to it"
+        for index, path in self.paths.items():
+            assert self.me.id not in path, f"a hint of {self.me.id} on {self.me.table.names[index]} leads back to it"
 
     def _choose(self, touched: Iterable[int]) -> None:
         """Choose the paths of these topics again, out of all that neighbors have told."""
         me, names, changed = self.me, self.me.table.names, []
-        for place in touched:
-            if not me.interest >> place & 1:
+        for index in touched:
+            if not me.interest >> index & 1:
                 continue
-            topic = names[place]
+            topic = names[index]
             best: Path = ()
             rank = (root_key(topic, me.id), 0, "")
-            for peer, path in self._heard.get(place, {}).items():
+            for peer, path in self._heard.get(index, {}).items():
                 if me.id in path or len(path) > PATH_MAX:
                     continue
                 this = (root_key(topic, path[-1]), len(path), peer)
                 if this < rank:
                     best, rank = path, this
-            if self.paths.get(place) != best:
-                self.paths[place] = best
-                changed.append(place)
+            if self.paths.get(index) != best:
+                self.paths[index] = best
+                changed.append(index)
                 if best:
-                    self.root_since.pop(place, None)
+                    self.root_since.pop(index, None)
                 else:
-                    self.root_since.setdefault(place, self.tick)
+                    self.root_since.setdefault(index, self.tick)
         self._note(changed)
 
     def _note(self, changed: Iterable[int]) -> None:
         """Give changed topics a new version."""
         me = self.me
-        for number, place in enumerate(changed):
+        for number, index in enumerate(changed):
             if number % HINTS_MAX == 0:  # No version has more changes than one message holds.
                 me.version += 1
-            self._changed.pop(place, None)
-            self._changed[place] = me.version
+            self._changed.pop(index, None)
+            self._changed[index] = me.version

@@ -51,11 +51,11 @@ class Suspects:
 
     def due(self, tick: int) -> list[Contact]:
         """Return the suspects and seeds to probe now, and plan the next probe of each."""
-        found = [node for node, (when, _) in self._due.items() if when <= tick]
-        for node in found:
+        due = [node for node, (when, _) in self._due.items() if when <= tick]
+        for node in due:
             if tick - self._since.get(node, tick - self.soon) < self.soon:
                 self._due[node] = (tick + 1, FIRST)
                 continue
             pause = min(2 * self._due[node][1], self.periods_max)
             self._due[node] = (tick + pause, pause)
-        return found
+        return due

@@ -29,10 +29,10 @@ def chosen_partners(
     """
     open_topics = uncovered(told, node)
     parts: dict[int, list[list[NodeId]]] = {}
-    for place in places(open_topics):
-        able = [one for one, (topics, _) in offers.items() if topics >> place & 1]
+    for index in places(open_topics):
+        able = [one for one, (topics, _) in offers.items() if topics >> index & 1]
         if able:
-            parts[1 << place] = [[node], able]
+            parts[1 << index] = [[node], able]
     degrees = {one: sum(degree) for one, (_, degree) in offers.items()} | {node: told[node].degree}
     chosen = low_edges(parts, degrees, {one: key(one) for one in degrees}, rho=rho, centre=node)
     return [end for pair in chosen for end in pair if end != node]
@@ -41,8 +41,8 @@ def chosen_partners(
 def parts_to_join(told: Mapping[NodeId, Told], node: NodeId) -> dict[int, list[list[NodeId]]]:
     """Return for each topic that the joiner needs the two parts to connect: the joiner, and the other subscribers."""
     parts: dict[int, list[list[NodeId]]] = {}
-    for place in places(_lacking(told, node)):
-        bit = 1 << place
+    for index in places(_lacking(told, node)):
+        bit = 1 << index
         others = [other for other in told if other != node and told[other].stays & bit]
         # A node that is joining itself is not connected to the others yet. A link to it alone would not help.
         joined = [other for other in others if not told[other].joining] or others

@@ -1,4 +1,4 @@
-"""The choice of backups that a repair asks, by what gossip says about them. `Mend` calls `covering`."""
+"""The choice of backups that a repair asks, by what gossip says about them. `Repair` calls `covering`."""
 
 from __future__ import annotations
 

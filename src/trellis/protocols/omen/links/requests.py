@@ -14,6 +14,15 @@ nodes prove that no topic needs it. A drop has three steps:
    answers `Disconnect`. It does not answer if its topics have changed since its answer, because it may count on the
    link. It does not answer either if its answer is older than `AGREE_PERIODS`. Then the link stays.
 
+| from    | to      | when                                                                            |
+| ------- | ------- | ------------------------------------------------------------------------------- |
+| -       | refused | too many requests are under way, or the drop cannot begin now (`_why_not`)      |
+| -       | closing | a drop begins: the link is closing, and nodes are asked                         |
+| closing | proven  | the answers prove that no topic needs the link: the peer is asked to agree      |
+| closing | refused | there is no proof, the peer has not joined, or it took too long: the link stays |
+| proven  | refused | the peer has not agreed in time, or topics have changed: the link stays         |
+| any     | done    | the link is gone; a link to be opened is up                                     |
+
 Two drops at the same time must not each use the other's link in their proofs. So a node that has answered in the proof
 of a drop does not itself drop a link on these topics. It waits until it is released, or for `ASKED_PERIODS`. The peer
 agrees earlier than that or never, because `AGREE_PERIODS` is less. A drop whose peer has not answered step 3 releases
@@ -31,13 +40,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from trellis.protocols.effects import Effects, NodeId, Send, SetTimer, Topic
-from trellis.protocols.omen.answers import answer
-from trellis.protocols.omen.churn import Coordinator
+from trellis.protocols.effects import NodeId, Send, SetTimer, Topic
 from trellis.protocols.omen.knowledge import Answers, Told, masks
-from trellis.protocols.omen.links import UP, Link
+from trellis.protocols.omen.links.link import UP, Link
 from trellis.protocols.omen.messages import Answer, Ask, Disconnect
-from trellis.protocols.omen.parts import Parts
+from trellis.protocols.omen.repair.answers import AnswerParts, answer
+from trellis.protocols.omen.repair.repairs import Repairs
+from trellis.protocols.omen.signals import Outcomes
 from trellis.protocols.topics import places
 
 REQUEST_TIMER = "request"
@@ -79,9 +88,9 @@ class _Drop:
 class Requests:
     """The requests of operators, and their outcomes."""
 
-    def __init__(self, parts: Parts, coordinator: Coordinator, was_asked: Callable[[int], bool]) -> None:
+    def __init__(self, parts: AnswerParts, repairs: Repairs, was_asked: Callable[[int], bool]) -> None:
         """Create it without requests. `was_asked` returns whether a coordinator may count on us for these topics."""
-        self.parts, self.coordinator, self.was_asked = parts, coordinator, was_asked
+        self.parts, self.repairs, self.was_asked = parts, repairs, was_asked
         self.latest: list[Request] = []  # All requests under way, and the latest that are over.
         self.counts: Counter[tuple[Kind, State]] = Counter()  # Requests that are over.
         self.busy = 0  # Requests that are under way.
@@ -89,7 +98,7 @@ class Requests:
 
     # What an operator asks for
 
-    def open(self, peer: NodeId) -> Effects:
+    def open(self, peer: NodeId) -> Outcomes:
         """Open a link to `peer`."""
         request = self._note(Request("open", peer))
         links, me = self.parts.links, self.parts.me
@@ -101,7 +110,7 @@ class Requests:
             self._refuse(request, "this node has too many links")
         return effects
 
-    def drop(self, peer: NodeId, via: Sequence[NodeId] = ()) -> Effects:
+    def drop(self, peer: NodeId, via: Sequence[NodeId] = ()) -> Outcomes:
         """Begin to drop the link to `peer`: mark it as closing, and ask for the proof (steps 1 and 2)."""
         request = self._note(Request("drop", peer))
         link = self.parts.links.links.get(peer)
@@ -116,7 +125,7 @@ class Requests:
             self._refuse(request, why)
             return []
         topics = self.parts.me.table.topics(shared)
-        drop = _Drop(request, self.coordinator.next_number(), topics, self.parts.ticks)
+        drop = _Drop(request, self.repairs.next_number(), topics, self.parts.ticks)
         self._drops[drop.number] = drop
         link.is_closing = True
         own = answer(self.parts, self._question(drop))
@@ -130,7 +139,7 @@ class Requests:
             return "the link is being opened, or dropped already"
         if self.parts.me.is_leaving or self.parts.is_joining:
             return "this node joins or leaves"
-        if self.coordinator.mends:
+        if self.repairs.running:
             return "a repair runs at this node"
         if self.was_asked(shared):
             return "a repair elsewhere may count on this link"
@@ -138,7 +147,7 @@ class Requests:
 
     # Inputs
 
-    def on_answer(self, sender: NodeId, message: Answer) -> Effects:
+    def on_answer(self, sender: NodeId, message: Answer) -> Outcomes:
         """Take in an answer to a question of a proof."""
         drop = self._drops.get(message.mend)
         if drop is None or drop.is_proven or sender not in drop.asked:
@@ -150,7 +159,7 @@ class Requests:
             drop.peer_version = message.topics_version
         return self._examine(drop)
 
-    def on_timer(self, number: int) -> Effects:
+    def on_timer(self, number: int) -> Outcomes:
         """Repeat what a drop waits for, or give the drop up."""
         drop = self._drops.get(number)
         if drop is None:
@@ -167,10 +176,10 @@ class Requests:
             drop.asked[node] += 1
         return [*[Send(node, self._question(drop)) for node in again], self._timer(drop)]
 
-    def look(self) -> Effects:
+    def look(self) -> Outcomes:
         """End requests whose link has come up, was closed, or is gone. Called after every input."""
         links, interest = self.parts.links, self.parts.me.interest
-        effects: Effects = []
+        effects: Outcomes = []
         for request in self.latest:
             if request.state != "under way":
                 continue
@@ -196,7 +205,7 @@ class Requests:
 
     # The proof
 
-    def _examine(self, drop: _Drop, *, is_over: bool = False) -> Effects:
+    def _examine(self, drop: _Drop, *, is_over: bool = False) -> Outcomes:
         """Go to step 3 if the proof is complete. Otherwise ask further nodes once all that were asked have answered.
 
         `is_over`: those that have not answered will not be asked again.
@@ -205,10 +214,10 @@ class Requests:
         if peer not in drop.answers:
             return self._keep(drop, "the other end does not answer") if is_over else []
         apart = 0
-        for place in range(len(drop.topics)):
-            part = drop.answers.parts(place)
+        for index in range(len(drop.topics)):
+            part = drop.answers.parts(index)
             if me not in part or part.get(peer) != part[me]:
-                apart |= 1 << place
+                apart |= 1 << index
         if not apart:
             drop.is_proven = True
             return self._agree(drop)
@@ -230,7 +239,7 @@ class Requests:
         able = sorted((node for node in named if named[node]), key=lambda one: (-named[one].bit_count(), one))
         return able[: min(ROUND_MAX, PROOF_MAX - len(drop.asked))]
 
-    def _ask(self, drop: _Drop, nodes: Sequence[NodeId]) -> Effects:
+    def _ask(self, drop: _Drop, nodes: Sequence[NodeId]) -> Outcomes:
         fresh = list(nodes)[: PROOF_MAX - len(drop.asked)]
         drop.asked.update(dict.fromkeys(fresh, 1))
         return [*[Send(node, self._question(drop)) for node in fresh], self._timer(drop)]
@@ -240,7 +249,7 @@ class Requests:
 
     # The end
 
-    def _agree(self, drop: _Drop) -> Effects:
+    def _agree(self, drop: _Drop) -> Outcomes:
         """Ask the peer to close its end (step 3). Keep the link if we share further topics with it by now."""
         me, peer = self.parts.me, drop.request.peer
         shared = self.parts.links.links[peer].interest & me.interest
@@ -248,7 +257,7 @@ class Requests:
             return self._keep(drop, "topics have changed meanwhile")
         return [Send(peer, Disconnect(me.incarnation, drop.peer_version)), self._timer(drop)]
 
-    def _keep(self, drop: _Drop, why: str) -> Effects:
+    def _keep(self, drop: _Drop, why: str) -> Outcomes:
         """Keep the link, and refuse the request.
 
         Once we have asked the peer to close its end, it may still do so. Then nodes that answered are not released.

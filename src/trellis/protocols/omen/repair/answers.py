@@ -1,17 +1,20 @@
 """Answers to the questions of coordinators: what we know about topics (`Ask`), and records (`FindRecord`).
 
-A coordinator may send a question on a route (`Way`). Each node on the route adds its answer and passes the question on,
-and the last one sends all answers to the coordinator. `OMenNode` calls `answers` and `find_record`.
+A coordinator may send a question on a route (`Route`). Each node on the route adds its answer and passes the question
+on, and the last one sends all answers to the coordinator. `OMenNode` calls `answers` and `find_record`.
 """
 
 from __future__ import annotations
 
 from itertools import islice
+from typing import Protocol
 
 import msgspec
 
-from trellis.protocols.effects import Effects, NodeId, Send
-from trellis.protocols.omen.me import life_of
+from trellis.protocols.effects import NodeId, Send
+from trellis.protocols.omen.links.hints import Hints
+from trellis.protocols.omen.links.records import HeldRecords
+from trellis.protocols.omen.me import run_of
 from trellis.protocols.omen.messages import (
     HINTS_MAX,
     Answer,
@@ -19,44 +22,53 @@ from trellis.protocols.omen.messages import (
     FindRecord,
     FoundRecord,
     Hint,
-    Neighbour,
+    Neighbor,
     Relayed,
-    Way,
+    Route,
     pack,
 )
-from trellis.protocols.omen.parts import Parts
+from trellis.protocols.omen.needs import Basics, Beliefs, Routing
+from trellis.protocols.omen.signals import Outcomes
 from trellis.protocols.ring import identifier
 from trellis.protocols.topics import places
 
 # Most bytes of answers that are passed on to the next node of a route. If there are more, all are sent to the asker.
-WAY_BYTES_MAX = 1 << 18
+ROUTE_BYTES_MAX = 1 << 18
 
 
-def answers(parts: Parts, sender: NodeId, question: Ask) -> Effects:
+class AnswerParts(Basics, Beliefs, Routing, Protocol):
+    """What answers use of the node."""
+
+    hints: Hints
+    held: HeldRecords
+    is_joining: bool
+
+
+def answers(parts: AnswerParts, sender: NodeId, question: Ask) -> Outcomes:
     """Answer the asker, or add our answer to the question and pass it on to the next node of its route."""
-    way = question.way
-    if way is not None and _is_odd(parts, way):
+    route = question.way
+    if route is not None and _is_odd(parts, route):
         return []  # An honest asker asks again, each node directly.
     own = answer(parts, question)
-    if way is None:
+    if route is None:
         return [Send(sender, own)]
-    ahead = [node for node in way.left if not parts.believes_dead(node)]  # The asker asks the others directly.
-    told, effects = (*way.answers, _relayed(parts.me.id, own)), list[Send]()
-    if not ahead or sum(map(_bytes, told)) > WAY_BYTES_MAX:
-        effects.append(Send(way.asker, msgspec.structs.replace(own, mend=way.mend, more=way.answers)))
+    ahead = [node for node in route.left if not parts.believes_dead(node)]  # The asker asks the others directly.
+    told, effects = (*route.answers, _relayed(parts.me.id, own)), list[Send]()
+    if not ahead or sum(map(_bytes, told)) > ROUTE_BYTES_MAX:
+        effects.append(Send(route.asker, msgspec.structs.replace(own, mend=route.mend, more=route.answers)))
         told = ()
     if ahead:
-        onward = Way(way.asker, way.mend, tuple(ahead[1:]), told)
+        onward = Route(route.asker, route.mend, tuple(ahead[1:]), told)
         effects.append(Send(ahead[0], msgspec.structs.replace(question, mend=0, gone=(), way=onward)))
     return [*effects]
 
 
-def _is_odd(parts: Parts, way: Way) -> bool:
+def _is_odd(parts: AnswerParts, route: Route) -> bool:
     """Return whether a route is longer than our own routes are, or visits a node twice.
 
     If we followed it, one small question could make nodes send each other many large answers.
     """
-    nodes = [parts.me.id, *way.left, *(one.node for one in way.answers)]
+    nodes = [parts.me.id, *route.left, *(one.node for one in route.answers)]
     return len(nodes) > parts.config.way_max or len(set(nodes)) < len(nodes)
 
 
@@ -76,11 +88,11 @@ def _relayed(node: NodeId, own: Answer) -> Relayed:
 
 def _bytes(told: Relayed) -> int:
     """Return the approximate size of an answer in bytes, for names in ASCII."""
-    neighbours = sum(len(one.node) + len(one.wants) + 12 for one in told.neighbours)
-    return neighbours + sum(len(hint.topic) + sum(map(len, hint.path)) + 2 * len(hint.path) + 4 for hint in told.hints)
+    neighbors = sum(len(one.node) + len(one.wants) + 12 for one in told.neighbours)
+    return neighbors + sum(len(hint.topic) + sum(map(len, hint.path)) + 2 * len(hint.path) + 4 for hint in told.hints)
 
 
-def answer(parts: Parts, question: Ask) -> Answer:
+def answer(parts: AnswerParts, question: Ask) -> Answer:
     """Return our answer to a question: our topics, neighbors and hints, limited to the topics of the question.
 
     It names only links that are up, which the records of both ends name, and none that is being dropped.
@@ -94,14 +106,14 @@ def answer(parts: Parts, question: Ask) -> Answer:
             bits |= bit
 
     def mask(interest: int) -> bytes:
-        return pack(sum(1 << number_of[place] for place in places(interest & bits)))
+        return pack(sum(1 << number_of[index] for index in places(interest & bits)))
 
     named = [link for link in parts.links.up() if not link.is_closing]
     hints: tuple[Hint, ...] = ()
     if parts.config.knowledge == "hints":
         paths = parts.hints.paths
         asked = places(me.interest & bits)
-        told = (Hint(table.names[place], paths[place]) for place in asked if paths.get(place))
+        told = (Hint(table.names[index], paths[index]) for index in asked if paths.get(index))
         # With more hints the message would be refused, and we would count as departed because we did not answer.
         hints = tuple(islice(told, HINTS_MAX))
     return Answer(
@@ -111,14 +123,14 @@ def answer(parts: Parts, question: Ask) -> Answer:
         me.degree,
         mask(me.interest),
         mask(me.leaving & me.interest),
-        tuple(Neighbour(link.peer, link.incarnation, mask(link.interest)) for link in named),
+        tuple(Neighbor(link.peer, link.incarnation, mask(link.interest)) for link in named),
         hints,
         parts.is_joining,
         me.topics_version,
     )
 
 
-def find_record(parts: Parts, question: FindRecord) -> Effects:
+def find_record(parts: AnswerParts, question: FindRecord) -> Outcomes:
     """Answer with the record of a node, or pass the question on.
 
     The question goes along the ring to the first living successor of the node. Then it goes from one successor to the
@@ -127,7 +139,7 @@ def find_record(parts: Parts, question: FindRecord) -> Effects:
     hops is dropped, because the L successors were not asked. The asker asks again.
     """
     ring, config = parts.ring, parts.config
-    record = parts.held.of(question.node, life_of(question.incarnation))
+    record = parts.held.of(question.node, run_of(question.incarnation))
     if record is None:
         if question.hops >= config.hops_max:
             return []

@@ -1,6 +1,6 @@
 """The survivor: reacts to links that this node has lost.
 
-`OMenNode` calls `on_lost` for every lost link. The reaction depends on why the link was lost (`Lost.why`):
+`OMenNode` calls `on_lost` for every lost link. The reaction depends on why the link was lost (`LinkLost.why`):
 
 silent, restarted   The peer seems to have departed. We report to its first living ring successor, the coordinator, that
                     we were a neighbor. A few survivors report at once. The others do so after `REPORT_PAUSE` periods,
@@ -12,22 +12,36 @@ stranger            The peer is alive and has no link to us, because it suspecte
 closed, refused     Nothing depends on the link.
 
 A neighbor that was lost by silence and answers again in the same run was cut off from us and has not crashed. Both
-sides were repaired without the link, so we open it again (`former`).
+sides were repaired without the link, so we open it again (`former`). These are the states of a lost link:
+
+| from      | to        | when                                                                             |
+| --------- | --------- | -------------------------------------------------------------------------------- |
+| -         | `reports` | the peer is silent or has restarted                                              |
+| -         | `former`  | the peer is silent; the link is in `reports` as well                             |
+| -         | `relinks` | the peer does not know the link                                                  |
+| `reports` | -         | the departure is repaired, or was reported for `report_tries` periods            |
+| `reports` | `relinks` | the coordinator says that the peer is alive                                      |
+| `former`  | `relinks` | the peer answers our probe in the same run                                       |
+| `former`  | -         | the peer has not answered for `try_soon` periods                                 |
+| `relinks` | -         | the link is up, or has stayed down for `relink_periods`: a repair starts instead |
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 import msgspec
 
 from trellis import ids
-from trellis.protocols.effects import Effects, NodeId, Send, Topic
-from trellis.protocols.omen.churn import Coordinator
-from trellis.protocols.omen.links import UP, Lost
-from trellis.protocols.omen.me import life_of
-from trellis.protocols.omen.messages import Life, Probe, Report, ReportOk
-from trellis.protocols.omen.parts import Parts
+from trellis.protocols.effects import NodeId, Send, Topic
+from trellis.protocols.omen.links.link import UP
+from trellis.protocols.omen.me import run_of
+from trellis.protocols.omen.membership.suspects import Suspects
+from trellis.protocols.omen.messages import NodeRun, Probe, Report, ReportOk
+from trellis.protocols.omen.needs import Basics, Beliefs, Routing
+from trellis.protocols.omen.repair.repairs import Repairs
+from trellis.protocols.omen.signals import LinkLost, Outcomes
 from trellis.protocols.ring import identifier
 
 REPORTERS = 3  # Neighbors of a lost node that report at once, on average.
@@ -53,16 +67,22 @@ class _Relink(msgspec.Struct):
     incarnation: int  # The peer's.
 
 
+class SurvivorParts(Basics, Beliefs, Routing, Protocol):
+    """What a survivor uses of the node."""
+
+    suspects: Suspects
+
+
 class Survivor:
     """Reports departed neighbors, and opens links to living ones again."""
 
-    def __init__(self, parts: Parts, coordinator: Coordinator) -> None:
-        self.parts, self.coordinator = parts, coordinator
+    def __init__(self, parts: SurvivorParts, repairs: Repairs) -> None:
+        self.parts, self.repairs = parts, repairs
         self.reports: dict[tuple[NodeId, int], _Reported] = {}  # By node and run.
         self.relinks: dict[NodeId, _Relink] = {}  # Links to living peers that we open again.
         self.former: dict[NodeId, _Relink] = {}  # Neighbors that were lost by silence, oldest first.
 
-    def on_lost(self, lost: Lost) -> Effects:
+    def on_lost(self, lost: LinkLost) -> Outcomes:
         """Begin to report a departed neighbor, or to open a link to a living one again."""
         if lost.why == "silent" and lost.was_up:
             self.former.pop(lost.peer, None)
@@ -70,7 +90,7 @@ class Survivor:
             if len(self.former) > self.parts.config.suspects_max:
                 del self.former[next(iter(self.former))]
         if lost.why in ("silent", "restarted") and lost.incarnation:
-            key = (lost.peer, life_of(lost.incarnation))
+            key = (lost.peer, run_of(lost.incarnation))
             if key not in self.reports:
                 parts, now = self.parts, self.parts.ticks
                 topics = parts.me.table.topics(lost.interest & parts.me.interest)
@@ -81,9 +101,9 @@ class Survivor:
             return self._relink(lost.peer, lost.interest, lost.incarnation)
         return []
 
-    def tick(self) -> Effects:
+    def tick(self) -> Outcomes:
         """Repeat reports that are due, look at links that stay down, and probe former neighbors."""
-        effects: Effects = []
+        effects: Outcomes = []
         for key, report in list(self.reports.items()):
             if self.parts.ticks - report.since > self.parts.config.report_tries:
                 del self.reports[key]
@@ -94,13 +114,13 @@ class Survivor:
             effects += self._relink_due(peer, relink)
         return [*effects, *self._try_former()]
 
-    def on_report_ok(self, message: ReportOk) -> Effects:
+    def on_report_ok(self, message: ReportOk) -> Outcomes:
         """Stop reporting a departure that is repaired, or whose node is alive. Report later if its repair goes on."""
-        key = (message.node, life_of(message.incarnation))
+        key = (message.node, run_of(message.incarnation))
         if key not in self.reports:
             return []
         if message.state == "open":
-            self.asked((Life(message.node, message.incarnation),))
+            self.asked((NodeRun(message.node, message.incarnation),))
             return []
         del self.reports[key]
         if message.state == "alive" and message.node not in self.parts.links:
@@ -108,21 +128,21 @@ class Survivor:
             return self._relink(message.node, self.parts.me.interest, message.incarnation)
         return []
 
-    def asked(self, gone: Iterable[Life]) -> None:
+    def asked(self, gone: Iterable[NodeRun]) -> None:
         """Report these departures later, because a coordinator handles them and knows that we are a survivor."""
         for one in gone:
-            report = self.reports.get((one.node, life_of(one.incarnation)))
+            report = self.reports.get((one.node, run_of(one.incarnation)))
             if report is not None:
                 report.due = self.parts.ticks + self.parts.config.standby_periods
 
-    def alive(self, peer: NodeId, incarnation: int) -> Effects:
+    def alive(self, peer: NodeId, incarnation: int) -> Outcomes:
         """Open the link again to a former neighbor that has answered in the same run."""
         former = self.former.pop(peer, None)
-        if former is None or life_of(former.incarnation) != life_of(incarnation) or peer in self.parts.links:
+        if former is None or run_of(former.incarnation) != run_of(incarnation) or peer in self.parts.links:
             return []
         return self._relink(peer, former.shared, incarnation)
 
-    def _try_former(self) -> Effects:
+    def _try_former(self) -> Outcomes:
         """Probe former neighbors for `try_soon` periods. Suspects among them are left out: the node probes these."""
         parts = self.parts
         for peer in [one for one, lost in self.former.items() if parts.ticks - lost.since > parts.config.try_soon]:
@@ -130,9 +150,9 @@ class Survivor:
         asked = [one for one in self.former if not parts.believes_dead(one) and one not in parts.links]
         return [Send(one, Probe(self.former[one].incarnation)) for one in asked]
 
-    def _report(self, peer: NodeId, life: int) -> Effects:
+    def _report(self, peer: NodeId, run: int) -> Outcomes:
         """Report a departure to one node: in turn to each successor that the node had named, then by the ring."""
-        report = self.reports[peer, life]
+        report = self.reports[peer, run]
         message = Report(peer, report.incarnation, self.parts.me.id, 0, report.topics)
         told = [node for node in report.successors if node not in self.parts.suspects.incarnations]
         choice = report.tries % (len(told) + 1)
@@ -141,7 +161,7 @@ class Survivor:
             return [Send(told[choice], message)]
         return self.parts.route(identifier(peer), message, (peer,))
 
-    def _relink(self, peer: NodeId, interest: int, incarnation: int) -> Effects:
+    def _relink(self, peer: NodeId, interest: int, incarnation: int) -> Outcomes:
         """Open the link to a living peer again if we still share topics."""
         me = self.parts.me
         if me.is_leaving or not interest & me.interest:
@@ -149,7 +169,7 @@ class Survivor:
         self.relinks[peer] = _Relink(self.parts.ticks, interest & me.interest, incarnation)
         return self.parts.links.open(peer)
 
-    def _relink_due(self, peer: NodeId, relink: _Relink) -> Effects:
+    def _relink_due(self, peer: NodeId, relink: _Relink) -> Outcomes:
         """Start a repair of the topics of a link that has stayed down for `relink_periods`.
 
         If the peer does not answer, that repair counts it as departed.
@@ -165,7 +185,6 @@ class Survivor:
         shared = relink.shared & parts.me.wanted
         if not shared:
             return []
-        mend = self.coordinator.new_mend("relink", peer, relink.incarnation)
-        mend.topics = parts.me.table.topics(shared)
-        mend.required_only = {parts.me.id: None, peer: None}
-        return mend.start()
+        repair = self.repairs.repair("relink", peer, relink.incarnation, parts.me.table.topics(shared))
+        repair.link_ends = (parts.me.id, peer)
+        return repair.start()

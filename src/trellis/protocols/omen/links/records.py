@@ -19,14 +19,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from trellis.protocols.effects import Effects, NodeId, Send, SetTimer
+from trellis.protocols.effects import NodeId, Send, SetTimer
 from trellis.protocols.omen.config import OMenConfig
-from trellis.protocols.omen.links import ASKED, Links
-from trellis.protocols.omen.me import Me, life_of
-from trellis.protocols.omen.messages import Life, Record, RecordOk
+from trellis.protocols.omen.links.link import ASKED
+from trellis.protocols.omen.links.links import Links
+from trellis.protocols.omen.me import Me, run_of
+from trellis.protocols.omen.messages import NodeRun, Record, RecordOk
+from trellis.protocols.omen.signals import Outcomes, RecordChanged
 
 RECORD_TIMER = "record"
-LIVES_MAX = 4  # Most earlier runs of one node whose records are kept. Repairs of still earlier ones are long over.
+# Periods for which our record may name lost neighbors. New links usually renew the record before that.
+SHRINK_PERIODS = 8
+RUNS_MAX = 4  # Most earlier runs of one node whose records are kept. Repairs of still earlier ones are long over.
 
 
 class OwnRecord:
@@ -36,53 +40,64 @@ class OwnRecord:
         self,
         me: Me,
         links: Links,
-        life_heard: Callable[[NodeId], int],
+        run_heard: Callable[[NodeId], int],
         config: OMenConfig,
         is_quiet: Callable[[NodeId], bool],
     ) -> None:
         """Create an empty record.
 
-        `life_heard`   returns the run in which a successor was last heard; 0 if it was not heard yet
+        `run_heard`   returns the run in which a successor was last heard; 0 if it was not heard yet
         `is_quiet`     returns whether a node has missed periods and may hang
         """
-        self.me, self.links, self.life_heard, self.config, self.is_quiet = me, links, life_heard, config, is_quiet
+        self.me, self.links, self.run_heard, self.config, self.is_quiet = me, links, run_heard, config, is_quiet
         self._tries: dict[NodeId, int] = {}  # successor -> time-outs since its last acknowledgement
         self._is_waiting = False  # The timer is set.
         self._unanswered: set[NodeId] = set()  # Successors that were sent a record and have not acknowledged it.
+        self._shrunk_periods = 0  # Periods since which the record has named neighbors that we have lost.
         self.record = Record(me.incarnation, 1, me.topics, ())
         self._known: dict[NodeId, tuple[int, int]] = {}  # successor -> its run, and the version that it has
 
-    def renew(self, successors: list[NodeId]) -> Effects:
+    def renew(self, successors: list[NodeId]) -> Outcomes:
         """Make a new version of the record if anything has changed, and send it to the successors."""
-        neighbours = tuple(
-            Life(link.peer, link.incarnation or link.expected)
+        self.links.is_shrunk, self._shrunk_periods = False, 0
+        neighbors = tuple(
+            NodeRun(link.peer, link.incarnation or link.expected)
             for link in self.links.links.values()
             if link.state != ASKED or link.expected
         )
-        before, now = self.record, (self.me.incarnation, self.me.topics, neighbours)
+        before, now = self.record, (self.me.incarnation, self.me.topics, neighbors)
         if (before.incarnation, before.topics, before.neighbours) != now:
-            self.record = Record(self.me.incarnation, before.version + 1, self.me.topics, neighbours)
+            self.record = Record(self.me.incarnation, before.version + 1, self.me.topics, neighbors)
         version = self.record.version
         for link in self.links.links.values():
             if link.needs == -1:
                 link.needs = version
         return self.push(successors, repeat=False)
 
-    def push(self, successors: list[NodeId], *, repeat: bool = True) -> Effects:
+    def tick(self, successors: list[NodeId]) -> Outcomes:
+        """Send the record to successors that lack it. Have it renewed if it names lost neighbors for long."""
+        effects = self.push(successors)
+        if self.links.is_shrunk:
+            self._shrunk_periods += 1
+            if self._shrunk_periods > SHRINK_PERIODS:
+                effects.append(RecordChanged())
+        return effects
+
+    def push(self, successors: list[NodeId], *, repeat: bool = True) -> Outcomes:
         """Send the record to successors that lack it. `repeat`: also to those that have yet to answer the last one."""
         self._known = {node: self._known.get(node, (0, 0)) for node in successors}
         self._tries = {node: tries for node, tries in self._tries.items() if node in self._known}
         self._unanswered &= self._known.keys()
         record = self.record
         missing = self._missing()
-        effects: Effects = [Send(node, record) for node in missing if repeat or node not in self._unanswered]
+        effects: Outcomes = [Send(node, record) for node in missing if repeat or node not in self._unanswered]
         self._unanswered.update(missing)
         if self.config.helper_tries and missing and not self._is_waiting:
             self._is_waiting = True
             effects.append(SetTimer(RECORD_TIMER, self.config.ask_ms))
         return [*effects, *self._ready()]
 
-    def on_timer(self) -> Effects:
+    def on_timer(self) -> Outcomes:
         """Send the record again to holders that have not acknowledged it.
 
         After `helper_tries` time-outs, links no longer wait for such a holder. It may hang, and counts as one of the L
@@ -90,7 +105,7 @@ class OwnRecord:
         again after it has acknowledged one.
         """
         self._is_waiting = False
-        effects: Effects = []
+        effects: Outcomes = []
         for node in self._missing():
             self._tries[node] = self._tries.get(node, 0) + 1
             if not self._is_skipped(node):
@@ -100,9 +115,9 @@ class OwnRecord:
             effects.append(SetTimer(RECORD_TIMER, self.config.ask_ms))
         return [*effects, *self._ready()]
 
-    def on_ok(self, sender: NodeId, ok: RecordOk) -> Effects:
+    def on_ok(self, sender: NodeId, ok: RecordOk) -> Outcomes:
         """Note which version a holder has acknowledged. Send it the present one if that is newer."""
-        if sender in self._known and life_of(ok.incarnation) == life_of(self.me.incarnation):
+        if sender in self._known and run_of(ok.incarnation) == run_of(self.me.incarnation):
             self._known[sender] = max(self._known[sender], (ok.life, ok.version))
             self._tries.pop(sender, None)
             self._unanswered.discard(sender)
@@ -113,10 +128,10 @@ class OwnRecord:
 
     def _version(self, holder: NodeId) -> int:
         """Return the version that `holder` has acknowledged, or 0 if it has restarted since."""
-        life, version = self._known[holder]
-        return version if life >= self.life_heard(holder) else 0
+        run, version = self._known[holder]
+        return version if run >= self.run_heard(holder) else 0
 
-    def _ready(self) -> Effects:
+    def _ready(self) -> Outcomes:
         """Tell the links which version all holders have, except those that we do not wait for."""
         waited_for = [node for node in self._known if not self._is_skipped(node)]
         version = min(map(self._version, waited_for), default=self.record.version)
@@ -139,26 +154,26 @@ class Held:
     record: Record
     # The tick at which its repair was done, the node restarted, or it was no longer near us. None: none of these.
     gone_since: int | None = None
-    neighbours: list[NodeId] = field(init=False)  # The names of the neighbors in the record.
+    neighbors: list[NodeId] = field(init=False)  # The names of the neighbors in the record.
 
     def __post_init__(self) -> None:
-        self.neighbours = [one.node for one in self.record.neighbours]
+        self.neighbors = [one.node for one in self.record.neighbours]
 
 
 class HeldRecords:
     """The records of other nodes that we hold."""
 
-    def __init__(self, life: int, keep_periods: int, entries_max: int = 1024) -> None:
-        """Create an empty store. `life` is the number of our own run, which acknowledgements carry."""
-        self.life, self.keep_periods, self.entries_max = life, keep_periods, entries_max
+    def __init__(self, run: int, keep_periods: int, entries_max: int = 1024) -> None:
+        """Create an empty store. `run` is the number of our own run, which acknowledgements carry."""
+        self.run, self.keep_periods, self.entries_max = run, keep_periods, entries_max
         self.held: dict[NodeId, Held] = {}  # The record of each node's latest run.
         self.old: dict[tuple[NodeId, int], Held] = {}  # Records of earlier runs, by node and run.
 
-    def on_record(self, sender: NodeId, record: Record, tick: int) -> Effects:
+    def on_record(self, sender: NodeId, record: Record, tick: int) -> Outcomes:
         """Keep a record unless we have a newer one, and acknowledge it in any case."""
         known = self.held.get(sender)
         if known is not None:
-            if life_of(known.record.incarnation) < life_of(record.incarnation):
+            if run_of(known.record.incarnation) < run_of(record.incarnation):
                 known.gone_since = tick
                 self._keep_old(sender, known)
             elif (known.record.incarnation, known.record.version) > (record.incarnation, record.version):
@@ -169,36 +184,36 @@ class HeldRecords:
         return [self._ok(sender, record)]
 
     def _ok(self, owner: NodeId, record: Record) -> Send:
-        return Send(owner, RecordOk(record.version, record.incarnation, self.life))
+        return Send(owner, RecordOk(record.version, record.incarnation, self.run))
 
     def _keep_old(self, node: NodeId, held: Held) -> None:
         """Keep the record of a run that has ended by a restart."""
-        self.old[node, life_of(held.record.incarnation)] = held
-        lives = [key for key in self.old if key[0] == node]  # In the order in which they ended.
-        for key in lives[:-LIVES_MAX]:
+        self.old[node, run_of(held.record.incarnation)] = held
+        runs = [key for key in self.old if key[0] == node]  # In the order in which they ended.
+        for key in runs[:-RUNS_MAX]:
             del self.old[key]
         if len(self.old) > self.entries_max:
             del self.old[next(iter(self.old))]
 
-    def of(self, node: NodeId, life: int) -> Record | None:
+    def of(self, node: NodeId, run: int) -> Record | None:
         """Return the record of this run of a node; 0 means its latest run that we know. None: we do not have it."""
-        found = self.held.get(node)
-        if found is None or (life and life_of(found.record.incarnation) != life):
-            found = self.old.get((node, life))
-        return found.record if found is not None else None
+        held = self.held.get(node)
+        if held is None or (run and run_of(held.record.incarnation) != run):
+            held = self.old.get((node, run))
+        return held.record if held is not None else None
 
-    def before(self, node: NodeId, life: int) -> int | None:
+    def before(self, node: NodeId, run: int) -> int | None:
         """Return the latest incarnation before this run in which we have a record of the node. None: there is none."""
         known = [held.record.incarnation for (name, _), held in self.old.items() if name == node]
         if node in self.held:
             known.append(self.held[node].record.incarnation)
-        return max((incarnation for incarnation in known if life_of(incarnation) < life), default=None)
+        return max((incarnation for incarnation in known if run_of(incarnation) < run), default=None)
 
-    def done(self, node: NodeId, life: int, tick: int) -> None:
+    def done(self, node: NodeId, run: int, tick: int) -> None:
         """Note that a departure is repaired. Its record is kept for a while, for nodes that crashed about then too."""
-        found = self.held.get(node)
-        if found is not None and life_of(found.record.incarnation) == life and found.gone_since is None:
-            found.gone_since = tick
+        held = self.held.get(node)
+        if held is not None and run_of(held.record.incarnation) == run and held.gone_since is None:
+            held.gone_since = tick
 
     def forget_old(self, tick: int, near: set[NodeId]) -> None:
         """Forget records `keep_periods` after `gone_since`.
