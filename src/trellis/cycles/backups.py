@@ -247,10 +247,8 @@ def any_light(offers, place):
     if rivals == 0:
         return -1
     number = below(offers.chance, rivals)
-    for candidate in offers.drawn[:rivals]:  # the one that has `number` others before it by name
-        before = 0
-        for other in offers.drawn[:rivals]:
-            before += offers.nodes[other] < offers.nodes[candidate]
-        if before == number:
-            return np.int64(candidate)
+    named = np.sort(offers.nodes[offers.drawn[:rivals]])[number]  # The protocol numbers them by name.
+    for place in range(rivals):
+        if offers.nodes[offers.drawn[place]] == named:
+            return np.int64(offers.drawn[place])
     return -1

@@ -6,193 +6,53 @@ the holder's own rounds), and the peer's weight and degree at that time.
 
 In the protocol descriptors of the peer sampling carry weight and degree, too. Here samples are told with the present
 ones: they are a few rounds old.
-
-V1  a view has no node twice, and not the node that it is for.
-V2  the first `shared` entries of a table are the nodes of B and N of all views, as far as they are known.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, assignment"
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import numpy as np
 
-from trellis.cycles.backups import Offers, choose_backups, make_offers, turn_pairs
+from trellis.cycles.build_views import build_global, build_local
 from trellis.cycles.chance import below
-from trellis.cycles.pool import Pool, is_short, make_pool, make_room
+from trellis.cycles.pool import make_room
+from trellis.cycles.view_state import BORN, DEGREE, PEER, WEIGHT, is_restless, is_settled, next_stamp, weight_of
 from trellis.jit import njit
 from trellis.protocols.omen.views import AGE_MAX, JOIN_PARTNERS, KNOWN_MAX, RESTING
-from trellis.protocols.wire import PEERS_MAX
 
-PEER, BORN, WEIGHT, DEGREE = range(4)  # of an entry of a table
 _PEER, _AGE_SHIFT = np.uint32((1 << 26) - 1), np.uint32(26)  # of an entry of `trellis.cycles.newscast`
 WANTED = 1 << 40  # added to stamps of topics of all views of a node that are not settled
-_STEP, _OTHER = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
-
-
-class Terms(NamedTuple):
-    """The settings of a run that kernels need."""
-
-    routine: int
-    coverage: int
-    length: int  # L
-    ready_rounds: int
-    join_rounds: int
-    view_rounds: int
-    everybody: bool  # OMen-G: all living nodes are candidates, and there is no gossip about backups
-    seed: Any  # uint64
-
-
-class LocalViews(NamedTuple):
-    """What all nodes know about backups. A view is at [node, slot]; slots are used from the first on."""
-
-    known: Pool  # PEER, BORN, WEIGHT, DEGREE
-    shared: Any  # int32[nodes]
-    clock: Any  # int32[nodes]: own rounds
-    built: Any  # int32[nodes]: the own round in which views were last built
-    count: Any  # int32[nodes]: views
-    whose: Any  # int32[nodes, 2L]: the node that the view is for
-    rounds: Any  # int32[nodes, 2L]: gossip rounds since the view was new
-    ready: Any  # bool[nodes, 2L]
-    joiner: Any  # bool[nodes, 2L]: its node joins, or has no links yet
-    held: Any  # bool[nodes, 2L]: the node's record is held here
-    row: Any  # int32[nodes, 2L]: the row of its backups
-    backups: Pool
-
-
-class Standing(NamedTuple):
-    """What a node tells about itself, and who is there."""
-
-    alive: Any  # bool[nodes]
-    links: Pool  # the neighbors of each node
-    primaries: Any  # int32[nodes]: nodes that count on it as their backup
-    buriers: Any  # int32[nodes, some]: who knows that a node is gone, then -1
-
-
-class Desk(NamedTuple):
-    """Scratch of the kernels."""
-
-    mark: Any  # int32[nodes]
-    at: Any  # int32[nodes]
-    stamp: Any  # int64[1]: the last one that was used in `mark`
-    place: Any  # int32[topics]: place of a topic in the view that is built
-    place_mark: Any  # int64[topics]
-    mine: Any  # int32[some, 4]: what a node tells
-    theirs: Any  # int32[some, 4]
-    partners: Any  # int32[some]
-    offers: Offers
-
-
-def make_local_views(nodes: int, length: int) -> LocalViews:
-    """Return nodes that know nobody and have no views."""
-    slots = 2 * length
-    return LocalViews(
-        make_pool(nodes, 4, 16, 1 << 16),
-        np.zeros(nodes, np.int32),
-        np.zeros(nodes, np.int32),
-        np.full(nodes, -1, np.int32),
-        np.zeros(nodes, np.int32),
-        np.full((nodes, slots), -1, np.int32),
-        np.zeros((nodes, slots), np.int32),
-        np.zeros((nodes, slots), np.bool_),
-        np.zeros((nodes, slots), np.bool_),
-        np.zeros((nodes, slots), np.bool_),
-        np.arange(nodes * slots, dtype=np.int32).reshape(nodes, slots),
-        make_pool(nodes * slots, 1, 4, 1 << 16),
-    )
-
-
-def make_desk(wants: Any) -> Desk:
-    """Return scratch for all nodes as candidates."""
-    nodes, topics = len(wants.offsets) - 1, len(wants.topic_offsets) - 1
-    most = int(np.diff(wants.offsets).max(initial=1))
-    return Desk(
-        np.zeros(nodes, np.int32),
-        np.zeros(nodes, np.int32),
-        np.zeros(1, np.int64),
-        np.zeros(topics, np.int32),
-        np.zeros(topics, np.int64),
-        np.empty((PEERS_MAX, 4), np.int32),
-        np.empty((PEERS_MAX, 4), np.int32),
-        np.empty(2 * PEERS_MAX, np.int32),
-        make_offers(nodes, max(len(wants.topics), 1), max(most, 1)),
-    )
 
 
 @njit(folder=True)
-def next_stamp(desk):
-    """Return a number that stands nowhere in `mark`."""
-    if desk.stamp[0] >= 2**31 - 2:
-        desk.mark[:] = 0
-        desk.place_mark[:] = 0
-        desk.stamp[0] = 0
-    desk.stamp[0] += 1
-    return desk.stamp[0]
-
-
-@njit(folder=True)
-def is_settled(views, terms, node, slot):
-    """Return whether a view is ready and was improved for long enough."""
-    return views.ready[node, slot] and views.rounds[node, slot] > terms.view_rounds
-
-
-@njit(folder=True)
-def is_restless(views, terms, node):
-    """Return whether any view of a node is not settled."""
+def gossip(views, standing, samples, rings, wants, terms, desk, node, chance):
+    """Let a node gossip about backups: seldom if its views are settled, often for a joiner. Return the exchanges."""
+    advance(views, node)
+    hurries = False
     for slot in range(views.count[node]):
-        if not is_settled(views, terms, node, slot):
-            return True
-    return False
-
-
-@njit(folder=True)
-def weight_of(standing, node):
-    return np.int32(standing.links.count[node] + standing.primaries[node])
-
-
-@njit(folder=True)
-def view_cycle(views, standing, samples, rings, wants, terms, desk, order, turn, chance, margins, exchanges):
-    """Let nodes gossip about backups once each, from `order[turn]` on. Return where a pool was short, or the end.
-
-    margins    entries that must be free in the pool of tables, and in that of backups, before a node acts
-    exchanges  int64[1]: counted
-    """
-    while turn < len(order):
-        if is_short(views.known, margins[0]) or is_short(views.backups, margins[1]):
-            return turn
-        node = np.int64(order[turn])
-        turn += 1
-        advance(views, node)
-        for slot in range(views.count[node]):
-            views.rounds[node, slot] += 1
-        restless = is_restless(views, terms, node)
-        if terms.everybody:
-            if restless:
-                build_global(views, standing, wants, terms, desk, node)
-            continue
-        if not restless and below(chance, RESTING) != 0:
-            continue
-        hurries = False
-        for slot in range(views.count[node]):
-            hurries = hurries or (views.joiner[node, slot] and not views.ready[node, slot])
-        count = list_partners(views, samples, rings, node, desk)
-        if count == 0:
-            continue
-        partner = np.int64(desk.partners[below(chance, count)])
-        exchanges[0] += exchange(views, standing, samples, wants, terms, desk, node, partner)
-        if hurries:
-            count = list_partners(views, samples, rings, node, desk)
-            chosen = np.empty(JOIN_PARTNERS, np.int32)
-            more = min(JOIN_PARTNERS, count)
-            for one in range(more):
-                drawn = one + below(chance, count - one)
-                desk.partners[one], desk.partners[drawn] = desk.partners[drawn], desk.partners[one]
-                chosen[one] = desk.partners[one]
-            for one in range(more):
-                exchanges[0] += exchange(views, standing, samples, wants, terms, desk, node, np.int64(chosen[one]))
-    return turn
+        views.rounds[node, slot] += 1
+        hurries = hurries or (views.joiner[node, slot] and not views.ready[node, slot])
+    restless = is_restless(views, terms, node)
+    if terms.everybody:
+        if restless:
+            build_global(views, standing, wants, terms, desk, node)
+        return 0
+    if not restless and below(chance, RESTING) != 0:
+        return 0
+    count = list_partners(views, samples, rings, node, desk)
+    if count == 0:
+        return 0
+    chosen, more = np.empty(1 + JOIN_PARTNERS, np.int64), min(JOIN_PARTNERS, count) if hurries else 0
+    chosen[0] = desk.partners[below(chance, count)]
+    for one in range(more):
+        drawn = one + below(chance, count - one)
+        desk.partners[one], desk.partners[drawn] = desk.partners[drawn], desk.partners[one]
+        chosen[1 + one] = desk.partners[one]
+    exchanges = 0
+    for one in range(1 + more):
+        exchanges += exchange(views, standing, samples, wants, terms, desk, node, chosen[one])
+    return exchanges
 
 
 @njit(folder=True)
@@ -282,10 +142,10 @@ def is_refused(standing, node, peer):
     """Return whether a node knows that a peer is gone."""
     if standing.alive[peer]:
         return False
-    for place in range(standing.buriers.shape[1]):
-        if standing.buriers[peer, place] == node:
-            return True
-    return False
+    place = 0
+    while place < standing.buriers.shape[1] and standing.buriers[peer, place] != node:
+        place += 1
+    return place < standing.buriers.shape[1]
 
 
 @njit(folder=True)
@@ -388,95 +248,7 @@ def copy_entry(to, place, data, other):
 @njit(folder=True)
 def has_marked(wants, desk, node, stamp):
     """Return whether a node has a topic that bears a stamp."""
-    for at in range(wants.offsets[node], wants.offsets[node + 1]):
-        if desk.place_mark[wants.topics[at]] == stamp:
-            return True
-    return False
-
-
-@njit(folder=True)
-def begin_places(views, wants, desk, node, slot):
-    """Number the topics of the node that a view is for. Return the stamp that they bear."""
-    whose, stamp = views.whose[node, slot], next_stamp(desk)
-    for at in range(wants.offsets[whose], wants.offsets[whose + 1]):
-        desk.place[wants.topics[at]], desk.place_mark[wants.topics[at]] = at - wants.offsets[whose], stamp
-    return stamp
-
-
-@njit(folder=True)
-def offer(wants, desk, stamp, peer, weight, count):
-    """Add a candidate if it has one of the topics. Return the number of candidates then."""
-    offers = desk.offers
-    end = offers.offsets[count]
-    for at in range(wants.offsets[peer], wants.offsets[peer + 1]):
-        topic = wants.topics[at]
-        if desk.place_mark[topic] == stamp:
-            offers.places_of[end] = desk.place[topic]
-            end += 1
-    if end > offers.offsets[count]:
-        offers.nodes[count], offers.weights[count] = peer, weight
-        count += 1
-        offers.offsets[count] = end
-    return count
-
-
-@njit(folder=True)
-def build_local(views, standing, wants, terms, desk, node, slot):
-    """Choose the backups of a view among the nodes that are known, and this node itself."""
-    known, stamp = views.known, begin_places(views, wants, desk, node, slot)
-    whose, begin, count = views.whose[node, slot], views.known.start[node], 0
-    for place in range(begin, begin + known.count[node]):
-        peer = known.data[place, PEER]
-        if peer != whose:
-            count = offer(wants, desk, stamp, peer, known.data[place, WEIGHT], count)
-    if node != whose:
-        count = offer(wants, desk, stamp, node, weight_of(standing, node), count)
-    finish_view(views, wants, terms, desk, node, slot, count)
-
-
-@njit(folder=True)
-def build_global(views, standing, wants, terms, desk, node):
-    """Choose the backups of all views of a node that are not settled, among all living nodes (OMen-G)."""
-    for slot in range(views.count[node]):
-        if is_settled(views, terms, node, slot):
-            continue
-        stamp, whose, count = begin_places(views, wants, desk, node, slot), views.whose[node, slot], 0
-        seen = next_stamp(desk)
-        for at in range(wants.offsets[whose], wants.offsets[whose + 1]):
-            topic = wants.topics[at]
-            for one in range(wants.topic_offsets[topic], wants.topic_offsets[topic + 1]):
-                peer = np.int64(wants.subscribers[one])
-                if desk.mark[peer] != seen and peer != whose and standing.alive[peer]:
-                    desk.mark[peer] = seen
-                    count = offer(wants, desk, stamp, peer, weight_of(standing, peer), count)
-        finish_view(views, wants, terms, desk, node, slot, count)
-
-
-@njit(folder=True)
-def finish_view(views, wants, terms, desk, node, slot, count):
-    """Let the rule choose among `count` candidates, keep what it chose, and decide whether the view is ready.
-
-    The draws depend on the view alone, so the same candidates give the same backups (A-OMN-10).
-    """
-    whose, offers, row = views.whose[node, slot], desk.offers, views.row[node, slot]
-    places = np.int64(wants.offsets[whose + 1] - wants.offsets[whose])
-    turn_pairs(offers, count, places)
-    offers.chance[0] = (terms.seed + np.uint64(node) * _STEP) ^ (np.uint64(whose) * _OTHER)
-    coverage = max(terms.coverage, 1) if views.joiner[node, slot] else terms.coverage  # A-OMN-7
-    chosen = choose_backups(terms.routine, coverage, offers, count, places)
-    make_room(views.backups, row, chosen)
-    begin = views.backups.start[row]
-    for at in range(chosen):
-        views.backups.data[begin + at, 0] = offers.nodes[offers.chosen[at]]
-    views.backups.count[row] = chosen
-    enough = True
-    if terms.coverage > 0:
-        for place in range(places):
-            covered = offers.place_offsets[place + 1] == offers.place_offsets[place]
-            for at in range(offers.place_offsets[place], offers.place_offsets[place + 1]):
-                covered = covered or offers.is_chosen[offers.candidates_of[at]]
-            enough = enough and covered
-    rounds = terms.ready_rounds
-    if views.joiner[node, slot]:
-        rounds = max(rounds, min(rounds + places // 16, terms.join_rounds))
-    views.ready[node, slot] = enough and views.rounds[node, slot] >= rounds
+    at = wants.offsets[node]
+    while at < wants.offsets[node + 1] and desk.place_mark[wants.topics[at]] != stamp:
+        at += 1
+    return at < wants.offsets[node + 1]

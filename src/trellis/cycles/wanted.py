@@ -12,44 +12,60 @@ after `2 * REGISTER_PERIODS`. A backup that restarts has forgotten all, and is t
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
-from trellis.cycles.local_views import is_restless, next_stamp
-from trellis.cycles.pool import drop_from_row, is_short, make_room
+from trellis.cycles.local_views import gossip
+from trellis.cycles.pool import Pool, drop_from_row, is_short, make_room
+from trellis.cycles.view_state import is_restless, next_stamp
 from trellis.jit import njit
 from trellis.protocols.omen.views import NEW_PERIODS, REGISTER_PERIODS
 
 LEAVES, JOINS = 0, 1  # kinds of events
 
 
-@njit(folder=True)
-def tick_cycle(views, standing, rings, terms, desk, order, turn, ticks, lives, told, events, margin):
-    """Let nodes choose whose views they keep, and tell their backups, from `order[turn]` on.
+class Periods(NamedTuple):
+    """Own periods of all nodes, and what they have told their backups."""
 
-    ticks   int32[nodes]: own periods
-    lives   int32[nodes]: how often a node has joined
-    told    a pool: the backups that each node has told, and the life of each then
-    events  offsets by node, the nodes of events that it knows of, and their kinds
-    Return where the pool was short, or the end.
+    ticks: Any  # int32[nodes]: periods since the node joined
+    lives: Any  # int32[nodes]: how often a node has joined
+    told: Pool  # the backups that each node has told, and the life of each then
+
+
+@njit(folder=True)
+def view_cycle(views, standing, samples, rings, wants, terms, desk, periods, events, acts, turn, chance, margins):
+    """Let nodes have their periods and gossip about backups, from `acts[turn]` on.
+
+    events   offsets by node, the nodes of events that it knows of, and their kinds
+    acts     of each act twice the node, plus 1 where it gossips
+    margins  entries that must be free before an act: in the tables, in the backups, in what backups were told
+    Return where a pool was short or else the end, and the number of exchanges.
     """
-    while turn < len(order):
-        if is_short(told, margin):
-            return turn
-        node = np.int64(order[turn])
+    exchanges = 0
+    while turn < len(acts):
+        if is_short(views.known, margins[0]) or is_short(views.backups, margins[1]):
+            break
+        if is_short(periods.told, margins[2]):
+            break
+        node = np.int64(acts[turn] >> 1)
+        if acts[turn] & 1:
+            exchanges += gossip(views, standing, samples, rings, wants, terms, desk, node, chance)
+        else:
+            periods.ticks[node] += 1
+            want_views(views, standing, rings, terms, desk, node, events)
+            register(views, standing, terms, desk, node, periods)
         turn += 1
-        ticks[node] += 1
-        want_views(views, standing, rings, terms, desk, node, events)
-        register(views, standing, terms, desk, node, ticks[node], lives, told)
-    return turn
+    return turn, exchanges
 
 
 @njit(folder=True)
 def is_successor(rings, node, other, length):
     """Return whether `node` takes `other` for one of its L successors."""
-    for place in range(min(length, rings.count[node])):
-        if rings.peers[node, place] == other:
-            return True
-    return False
+    place, end = 0, min(length, rings.count[node])
+    while place < end and rings.peers[node, place] != other:
+        place += 1
+    return place < end
 
 
 @njit(folder=True)
@@ -90,10 +106,7 @@ def is_known(views, rings, node, one):
     for slot in range(views.count[node]):
         if views.whose[node, slot] == one and views.held[node, slot]:
             return True
-    for place in range(rings.count[node]):
-        if rings.peers[node, place] == one:
-            return True
-    return False
+    return is_successor(rings, node, one, rings.count[node])
 
 
 @njit(folder=True)
@@ -124,10 +137,9 @@ def arrange(views, node, wanted, count):
 
 @njit(folder=True)
 def is_in(listed, begin, end, value):
-    for place in range(begin, end):
-        if listed[place] == value:
-            return True
-    return False
+    while begin < end and listed[begin] != value:
+        begin += 1
+    return begin < end
 
 
 @njit(folder=True)
@@ -139,8 +151,9 @@ def swap(views, node, one, other):
 
 
 @njit(folder=True)
-def register(views, standing, terms, desk, node, tick, lives, told):
+def register(views, standing, terms, desk, node, periods):
     """Tell nodes that they are backups, and those that are not so any more (A-OMN-11)."""
+    tick, lives, told = periods.ticks[node], periods.lives, periods.told
     if tick % NEW_PERIODS and is_restless(views, terms, node):
         return
     again, stamp, chosen = tick % REGISTER_PERIODS == 0, next_stamp(desk), 0

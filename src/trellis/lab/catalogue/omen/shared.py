@@ -2,6 +2,9 @@
 
 OMen and OMen-G build backup sets by the rule of section 4.2 in every figure. Systems that build them by another rule
 say so in their names, as OMen(primal-dual-carry), which is the default of live meshes.
+
+Figures that need neither messages nor processor times run OMen on the cycle engine, but for the smallest scale, which
+runs the protocol's own code. So do SpiderCast under churn, and all figures that count messages or take times.
 """
 
 from __future__ import annotations
@@ -28,9 +31,14 @@ def fb(
     systems: tuple[str, ...],
     sizes: tuple[int, ...] = (),
     coverage: tuple[int, ...] = (5,),
+    *,
+    cycles: bool = False,
     **more: Any,
 ) -> list[Case]:
-    """Facebook interests under Google's churn, at the first size unless told otherwise."""
+    """Facebook interests under Google's churn, at the first size unless told otherwise.
+
+    `cycles`: OMen may run on the cycle engine.
+    """
     found = []
     for nodes in sizes or SIZES[scale][:1]:
         fixed = {
@@ -42,11 +50,11 @@ def fb(
         }
         for system in systems:
             grid = {"coverage": coverage} if system.startswith("OMen") else {}
-            found += cases(CHURNED, system, grid, **fixed, **rule_of(system))
+            found += cases(CHURNED, system, grid, **fixed, **rule_of(system), **engine(scale, system, cycles))
     return found
 
 
-def tw(scale: str, at_hand: AtHand, systems: tuple[str, ...]) -> list[Case]:
+def tw(scale: str, at_hand: AtHand, systems: tuple[str, ...], *, cycles: bool = False) -> list[Case]:
     """Twitter interests: always a substitute. Diameters are measured in all runs, so that figures share them."""
     nodes, every = SIZES[scale][0], {"smoke": 10, "medium": 20, "paper": 50}[scale]
     fixed = {
@@ -59,8 +67,13 @@ def tw(scale: str, at_hand: AtHand, systems: tuple[str, ...]) -> list[Case]:
     found = []
     for system in systems:
         grid = {"coverage": (5,)} if system.startswith("OMen") else {}
-        found += cases(CHURNED, system, grid, **fixed, **rule_of(system))
+        found += cases(CHURNED, system, grid, **fixed, **rule_of(system), **engine(scale, system, cycles))
     return found
+
+
+def engine(scale: str, system: str, cycles: bool = True) -> dict[str, Any]:
+    """Return the parameter that names the engine of a run, where it is not the event engine."""
+    return {"engine": "cycles"} if cycles and scale != "smoke" and system.startswith("OMen") else {}
 
 
 def rule_of(system: str) -> dict[str, str]:

@@ -137,7 +137,7 @@ class Hints:
         return self._follow(parents, node)
 
     def _follow(self, parents: dict[int, int], node: int) -> tuple[int, ...]:
-        found, step = [], parents.get(node, -1)
+        found, step = list[int](), parents.get(node, -1)
         while step >= 0 and len(found) < PATH_MAX:
             found.append(step)
             step = parents[step]
@@ -200,8 +200,8 @@ class Repair:
     @property
     def departed(self) -> list[int]:
         """Return the nodes that the repair has covered: the one that departed, and others that did not answer."""
-        found: Any = list(self.mend.departed)
-        return found
+        departed: Any = self.mend.departed
+        return [int(node) for node in departed]
 
     def _perform(self, effects: Iterable[Any]) -> None:
         """Carry out what the coordinator does."""
@@ -260,9 +260,8 @@ class Repair:
         named = [Neighbour(_name(peer), one.incarnation(peer), pack(self._mask(peer))) for peer in peers]
         hints: list[Hint] = []
         if one.config.knowledge == "hints":
-            for topic in one.topics(node):
-                if topic in asked and (path := self._hints.path(topic, node)):
-                    hints.append(Hint(_name(topic), tuple(map(_name, path))))
+            known = {topic: self._hints.path(topic, node) for topic in one.topics(node) if topic in asked}
+            hints = [Hint(_name(topic), tuple(map(_name, path))) for topic, path in known.items() if path]
         return Answer(
             question.mend, question.attempt, one.incarnation(node), len(peers), pack(self._mask(node)), b"",
             tuple(named), tuple(hints), bool(one.joining[node]), 1,

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trellis.cycles.chance import below
-from trellis.cycles.local_views import DEGREE, WEIGHT
 from trellis.cycles.newscast import peers_of
+from trellis.cycles.omen_run.repair import Repair, describe
 from trellis.cycles.pool import find_in_row
-from trellis.cycles.repair import Repair, describe
-from trellis.cycles.ring import learn, make_buffer
+from trellis.cycles.view_state import DEGREE, WEIGHT
+from trellis.cycles.wanted import JOINS, LEAVES
 from trellis.protocols.descriptors import Descriptor
 from trellis.protocols.omen.roots import ALONE_PATIENCE
 
 if TYPE_CHECKING:
-    from trellis.cycles.omen import OMenNetwork
+    from trellis.cycles.omen_run.network import OMenNetwork
 
 JOIN_TICKS = 2  # A joiner asks for the first time after so many periods, as `OMenNode` does.
 
@@ -68,12 +68,21 @@ class Events:
         return next((event for event in self.open if event.node == node and event.kind == "leave"), None)
 
     def by_node(self) -> tuple[Any, Any, Any]:
-        """Return the events that each node knows of: offsets by node, the nodes of the events, and their kinds."""
-        nodes, known = len(self.network.alive), sorted(self.network.event_kinds(self.open))
-        offsets = np.zeros(nodes + 1, np.int64)
-        if known:
-            np.cumsum(np.bincount([one for one, _, _ in known], minlength=nodes), out=offsets[1:])
-        return offsets, np.array([one for _, one, _ in known], np.int64), np.array([kind for _, _, kind in known], np.int64)
+        """Return the events that each node knows of: offsets by node, the nodes of the events, and their kinds.
+
+        The coordinator of an event knows of it, and its L successors, which stand by.
+        """
+        network, known = self.network, list[tuple[int, int, int]]()
+        length, rings = network.config.resilience, network.rings
+        for event in self.open:
+            if event.coordinator >= 0:
+                near = rings.peers[event.coordinator, : min(length, int(rings.count[event.coordinator]))].tolist()
+                kind = JOINS if event.kind == "join" else LEAVES
+                known += [(one, event.node, kind) for one in (event.coordinator, *near) if one != event.node]
+        lines = np.array(sorted(known), np.int64).reshape(-1, 3)
+        offsets = np.zeros(len(network.alive) + 1, np.int64)
+        np.cumsum(np.bincount(lines[:, 0], minlength=len(network.alive)), out=offsets[1:])
+        return offsets, lines[:, 1].copy(), lines[:, 2].copy()
 
     def execute(self) -> None:
         """Let joiners ask, execute the events whose views are ready, and let roots of split topics meet."""
@@ -103,20 +112,14 @@ class Events:
     def _ask_to_join(self, node: int) -> None:
         """Let a joiner ask the node that it takes for its successor."""
         network = self.network
-        if network.ticks[node] <= JOIN_TICKS or not network.rings.count[node]:
+        if network.periods.ticks[node] <= JOIN_TICKS or not network.rings.count[node]:
             return
         if any(event.node == node for event in self.open):
             return
         asked = int(network.rings.peers[node, 0])
         if not network.alive[asked]:
             return
-        told = make_buffer(1)
-        told.peers[0], told.ages[0] = node, 0
-        kept = network.rings.peers.shape[1]
-        learn(
-            network.rings, network.instance.wants.places, network.gone, asked, told, 1, np.zeros(len(network.alive), np.int32),
-            1, np.zeros(len(network.alive), np.int32), 30, make_buffer(2 * kept + 2),
-        )  # fmt: skip
+        network.tell_ring(asked, node)
         if self._is_coordinator(asked, node):
             self.open.append(Event("join", node, network.round + 1, asked))
 
@@ -212,7 +215,8 @@ class Events:
         table = known.data[known.start[one] : known.start[one] + known.count[one]]
         degrees: Any = network.links.count
         weight = {int(peer): (int(w), int(d)) for peer, _, w, d in table.tolist()}
-        near = [*peers_of(network.samples, one).tolist(), *network.rings.peers[one, : network.rings.count[one]].tolist()]
+        near = peers_of(network.samples, one).tolist()
+        near += network.rings.peers[one, : network.rings.count[one]].tolist()
         if network.terms.everybody:
             near += np.flatnonzero(network.alive).tolist()
         for peer in near:
