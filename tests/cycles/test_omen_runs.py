@@ -46,15 +46,15 @@ def overlay(interests) -> Any:
 
 
 def loaded(engine: Engine) -> Overlay:
-    """Return the overlay of an event run as a repair in cycles reads it."""
+    """Return the overlay of an event run as a repair in cycles reads it. Nodes that have left are known, too."""
     world = engine.world
-    instance = make_instance({name: world.topics_of(name) for name in world.living})
+    instance = make_instance(engine.interests)
     number = {name: place for place, name in enumerate(instance.nodes)}
     ends = np.array([(number[one], number[other]) for one, other in world.links()], np.int64).reshape(-1, 2)
     nodes = len(instance.nodes)
     made = Overlay(
-        instance, engine.system.config, world.seed, np.ones(nodes, np.bool_), np.ones(nodes, np.int32),
-        np.zeros(nodes, np.bool_),
+        instance, engine.system.config, world.seed, np.array([world.is_living(name) for name in instance.nodes]),
+        np.ones(nodes, np.int32), np.zeros(nodes, np.bool_),
     )  # fmt: skip
     made.links = rows_of_links(nodes, ends[:, 0], ends[:, 1])
     return made
