@@ -221,7 +221,7 @@ def test_the_command_runs_omen_under_churn(interests, tmp_path):
     names = sorted(interests.nodes)
     wanted = topics_by_node(interests)
     table.write_text("node\ttopic\n" + "".join(f"{name}\t{topic}\n" for name in names for topic in wanted[name]))
-    churn.write_text(f"time\tnode\tevent\n0\t{names[1]}\tleave\n1\t{names[1]}\tjoin\n")
+    churn.write_text(f"time\tnode\tevent\ttopic\n0\t{names[1]}\tleave\t\n1\t{names[1]}\tjoin\t\n")
     said = CliRunner().invoke(
         app,
         ["simulate", "omen", str(table), "--engine", "cycles", "--overlay", "lowoda", "--churn", str(churn),

@@ -129,8 +129,8 @@ class Events:
         places: Any = network.instance.wants.places
         known = network.rings.peers[one, : network.rings.count[one]]
         known = known[known != node]
-        mine = places[one] - places[node]
-        return not bool(((places[known] - places[node]) < mine).any())
+        away = places[np.append(known, one)] - places[node]  # Arrays wrap around the ring without a warning.
+        return not bool((away[:-1] < away[-1]).any())
 
     def _join(self, event: Event) -> bool:
         """Link a joiner as soon as the view for it is ready. Return whether the event is over."""
