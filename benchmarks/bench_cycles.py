@@ -3,11 +3,16 @@
     python benchmarks/bench_cycles.py                                   10,000 nodes: the speed lines of docs/cycles.md
     python benchmarks/bench_cycles.py --nodes 10000 30000 100000        growth; the exponent is printed
     python benchmarks/bench_cycles.py --beside 300                      one run of 300 nodes on both engines
+    python benchmarks/bench_cycles.py --systems omen-views --nodes 10000 100000
+    python benchmarks/bench_cycles.py --systems omen --nodes 10000 --events 200
+    python benchmarks/bench_cycles.py --systems omen --interests facebook.parquet --churn google.parquet
 
 Vitis and RVR: interests as in VI §IV-A, 50 of 5,000 topics a node, unless --topics says otherwise; routing tables of 15
 entries, 50 cycles, then one event on every topic. SpiderCast and its baselines: interests sc(RSS, n, 100, 10), full
-views, until no link has changed for 13 s. Times are processor times on one core, after the kernels were compiled; the
-peak is that of the whole process.
+views, until no link has changed for 13 s. OMen: interests of a generated friendship graph and generated machine events,
+or those of files; L = 1, lambda = 5, from LowODA's overlay, 30 rounds of warm-up, then one event a round, and 60 rounds
+after them. OMen's views: 30 rounds, ten random links a node in place of LowODA's. Times are processor times on one
+core, after the kernels were compiled; the peak is that of the whole process.
 """
 
 from __future__ import annotations
@@ -27,21 +32,29 @@ from msgspec.structs import replace
 import trellis
 from trellis.cycles.chance import stream
 from trellis.cycles.instance import make_instance
-from trellis.cycles.memory import memory_needed, neighbors_memory_needed
+from trellis.cycles.memory import memory_needed, neighbors_memory_needed, omen_memory_needed
 from trellis.cycles.network import LONELY_ROUNDS, contacts_of, make_network
 from trellis.cycles.newscast import make_views, newscast_cycle
+from trellis.cycles.omen_run.network import OMenNetwork
+from trellis.lab.substitutes import friend_interests, machine_churn
+from trellis.model import Interests
+from trellis.protocols.omen import OMenConfig
 from trellis.simulate.by_cycles import measured
+from trellis.simulate.churn import schedule_of
 from trellis.simulate.dissemination_system import TableSystem
 from trellis.simulate.engine import Engine
 from trellis.simulate.faults import Injector
+from trellis.simulate.omen_by_cycles import start_omen
 from trellis.simulate.publications import one_per_topic, together
-from trellis.simulate.run import topics_by_node
+from trellis.simulate.run import link_names, topics_by_node
+from trellis.simulate.schedule import Schedule
 from trellis.simulate.systems import maker_of
 from trellis.workloads.configs import Correlated
 from trellis.workloads.generate import generate
 from trellis.workloads.presets import PRESETS
 
-TABLES, NEIGHBORS = ("vitis", "rvr"), ("spidercast", "similarity", "random")
+TABLES, NEIGHBORS, OMENS = ("vitis", "rvr"), ("spidercast", "similarity", "random"), ("omen", "omen-views")
+WARMUP, AFTER = 30, 60
 
 
 def newscast(nodes: int, cycles: int) -> float:
@@ -102,6 +115,47 @@ def build(name: str, nodes: int) -> tuple[float, str]:
     )
 
 
+def omen_views(nodes: int) -> tuple[float, str]:
+    """Let OMen's nodes gossip until their views have settled."""
+    wanted = friend_interests(nodes, 1)
+    instance, random = make_instance(topics_by_node(wanted)), np.random.default_rng(1)
+    ends = np.unique(np.sort(random.integers(0, nodes, (5 * nodes, 2)), axis=1), axis=0)
+    ends = ends[ends[:, 0] < ends[:, 1]]
+    begun = time.process_time()
+    network = OMenNetwork(instance, OMenConfig(resilience=1), 1, links=(ends[:, 0], ends[:, 1]))
+    for _ in range(WARMUP):
+        network.cycle()
+    return _told(network, time.process_time() - begun, "omen-views", nodes, wanted)
+
+
+def omen(chosen: argparse.Namespace, nodes: int) -> tuple[float, str]:
+    """Let OMen repair one event a round."""
+    wanted = trellis.read_interests(chosen.interests) if chosen.interests else friend_interests(nodes, 1)
+    trace = trellis.read_churn(chosen.churn, wanted) if chosen.churn else machine_churn(wanted, 1)
+    planned = schedule_of(trace, wanted, start_ms=1000 * WARMUP, every_ms=1000)
+    schedule = Schedule(planned.faults[: chosen.events], planned.absent)
+    there = {name: topics for name, topics in topics_by_node(wanted).items() if name not in planned.absent}
+    start = trellis.plan(Interests.from_pairs(there), "lowoda", seed=1).overlay
+    begun = time.process_time()
+    system: Any = maker_of("omen")(resilience=1)
+    network, plan = start_omen(system, topics_by_node(wanted), schedule, 1, links=link_names(start))
+    for _ in range(WARMUP + len(schedule.faults) + AFTER):
+        plan.happen(network)
+        network.cycle()
+    return _told(network, time.process_time() - begun, "omen", len(wanted.nodes), wanted)
+
+
+def _told(network: OMenNetwork, seconds: float, name: str, nodes: int, wanted: Interests) -> tuple[float, str]:
+    sizes, events = network.sizes()[0], network.events
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20 if sys.platform == "darwin" else 1 << 10)
+    told = omen_memory_needed(nodes, len(wanted.topics), wanted.subscriptions, network.config) >> 20
+    degrees, repairs = network.links.count[network.alive], sum(events.repairs.values())
+    return seconds, (
+        f"{name:>10} {nodes:8,} {network.round:7,} {seconds:9.1f} {peak:9.0f} {told:9.0f} {sizes.mean():7.1f} "
+        f"{repairs:8,} {degrees.mean():7.2f} {degrees.max():6.0f}"
+    )
+
+
 def beside(nodes: int, cycles: int) -> None:
     """Print what the same run costs on both engines."""
     wanted = interests(nodes, nodes // 2, 20, "random")
@@ -130,13 +184,16 @@ def grow(name: str, sizes: list[int], measure: Callable[[int], tuple[float, str]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    systems = (*TABLES, *NEIGHBORS)
+    systems = (*TABLES, *NEIGHBORS, *OMENS)
     parser.add_argument("--systems", nargs="+", choices=systems, default=["vitis", "rvr", "spidercast"])
     parser.add_argument("--nodes", type=int, nargs="+", default=[10_000])
     parser.add_argument("--topics", type=int, default=5_000)
     parser.add_argument("--subs", type=int, default=50)
     parser.add_argument("--level", choices=("random", "low", "high"), default="random")
     parser.add_argument("--cycles", type=int, default=50)
+    parser.add_argument("--events", type=int, default=200, help="of OMen's churn")
+    parser.add_argument("--interests", default="", help="a table of node, topic for OMen")
+    parser.add_argument("--churn", default="", help="a churn trace for OMen")
     parser.add_argument("--beside", type=int, default=0, metavar="NODES", help="compare with the event engine")
     chosen = parser.parse_args()
     newscast(100, 2)
@@ -157,6 +214,12 @@ def main() -> None:
         print("    system    nodes       all s  peak MiB  told MiB  degree    max  split  quiet s")
     for name in neighbors:
         grow(name, chosen.nodes, partial(build, name))
+    omens = [name for name in chosen.systems if name in OMENS]
+    if omens:
+        omen_views(100)  # compiles
+        print("    system    nodes  rounds     all s  peak MiB  told MiB    view  repairs  degree    max")
+    for name in omens:
+        grow(name, chosen.nodes, partial(omen, chosen) if name == "omen" else omen_views)
     if chosen.beside:
         beside(chosen.beside, chosen.cycles)
 

@@ -117,13 +117,13 @@ def test_the_ring_is_its_twin_draw_by_draw(nodes, contacts, kept, age_max, seed)
     known, places = contacts_of(nodes, contacts, seed), places_of(f"n{node}" for node in range(nodes))
     views, chance, other = make_views(known, 4), stream(seed, "newscast"), stream(seed, "ring")
     newscast = slow.Newscast(known.tolist(), 4, age_max, 5, slow.Chance(chance[0]))
-    rings = make_rings(nodes, kept)
+    rings, there = make_rings(nodes, kept), np.ones(nodes, np.bool_)
     twin = slow.Ring([int(place) for place in places], kept, age_max, newscast, slow.Chance(other[0]))
     order, mark, expected = np.arange(nodes, dtype=np.int32), np.zeros(nodes, np.int32), list(range(nodes))
     for _ in range(5):
         newscast_cycle(views, np.ones(nodes, np.bool_), order, chance, mark, age_max, 5)
         newscast.cycle(expected)
-        assert ring_cycle(rings, places, views, order, other, mark, age_max) == twin.cycle(expected)
+        assert ring_cycle(rings, places, views, there, ~there, order, other, mark, age_max) == twin.cycle(expected)
         for node in range(nodes):
             found = list(zip(rings.peers[node].tolist(), rings.ages[node].tolist(), strict=True))[: rings.count[node]]
             assert found == list(twin.rings[node].items())
@@ -135,12 +135,12 @@ def test_the_ring_closes_as_the_protocol_would_have_it():
     names = [f"n{node}" for node in range(nodes)]
     places = places_of(names)
     contacts = np.array([[(node + away) % nodes for away in (1, 50, 120)] for node in range(nodes)])
-    views, rings = make_views(contacts, 20), make_rings(nodes, 5)
+    views, rings, there = make_views(contacts, 20), make_rings(nodes, 5), np.ones(nodes, np.bool_)
     order, mark = np.arange(nodes, dtype=np.int32), np.zeros(nodes, np.int32)
     chance, other = stream(1, "newscast"), stream(1, "ring")
     for _ in range(40):
         newscast_cycle(views, np.ones(nodes, np.bool_), order, chance, mark, 30, 5)
-        ring_cycle(rings, places, views, order, other, mark, 30)
+        ring_cycle(rings, places, views, there, ~there, order, other, mark, 30)
     for node in range(0, nodes, 20):
         part = Ring(partial(Descriptor, names[node]), list, Random(1), length=1, spare=4)
         chosen = part._nearest([Descriptor(name) for name in names if name != names[node]])

@@ -94,8 +94,8 @@ def _common(
     engine: Annotated[
         str,
         typer.Option(
-            help="events: message by message; cycles: round by round on arrays, for large networks (vitis, rvr, opt, "
-            "spidercast, similarity, random).",
+            help="events: message by message; cycles: round by round on arrays, for large networks (omen, vitis, rvr, "
+            "opt, spidercast, similarity, random).",
             autocompletion=among(["events", "cycles"]),
         ),
     ] = "events",

@@ -31,6 +31,14 @@ trees.py     multicast trees                                                  [M
 magnet.py    how nodes of Magnet or of the strawman join, and what they do    [MG §3.2, Alg. 1]
 magnet_network.py  all state of a run of Magnet or the strawman
 
+pool.py      rows of different lengths
+backups.py   OMen's choice of backups                                         [OM §4.2, SH Alg. 12]
+view_state.py, build_views.py  OMen's local views, and how they are built      [OM Alg. 4]
+local_views.py  gossip about backups                                           [OM Alg. 2-3]
+wanted.py    whose views nodes keep, and whom they tell that they count on them
+paths.py     parts of topics, and paths to their roots
+omen_run/    all state of a run of OMen or OMen-G, its events and repairs     [OM Alg. 1, Alg. 5]
+
 memory.py    how much memory a run takes
 
 docs/cycles.md says what a cycle is, what it leaves out, and how the engine is held equal to `trellis.protocols`.

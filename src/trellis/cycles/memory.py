@@ -10,6 +10,8 @@ from trellis.cycles.neighbor_network import LETTERS, WAKES, task_sizes
 from trellis.cycles.oscar import GUESTS_WIDTH
 from trellis.errors import InputError
 from trellis.protocols.magnet import MagnetConfig
+from trellis.protocols.omen.config import OMenConfig
+from trellis.protocols.omen.views import KNOWN_MAX
 from trellis.protocols.opt import OptConfig
 from trellis.protocols.spidercast import NeighborConfig, SpiderCastConfig
 from trellis.protocols.vitis import TableConfig
@@ -84,6 +86,16 @@ def magnet_memory_needed(nodes: int, topics: int, subscriptions: int, config: Ma
     )
 
 
+def omen_memory_needed(nodes: int, topics: int, subscriptions: int, config: OMenConfig) -> int:
+    """Return the same for OMen. Most of it are the tables of nodes whose views are not settled, all at the start."""
+    slots, mean = 2 * config.resilience, subscriptions // max(1, nodes)
+    known = 0 if config.knowledge == "global" else min(nodes, KNOWN_MAX + 200)
+    backups = min(nodes, config.coverage * (mean + 1))
+    a_ring = 2 * (config.resilience + 4) * 12
+    a_node = 84 + a_ring + 2 * 16 * known + slots * (24 + 2 * 4 * backups) + 2 * 8 * backups * config.resilience + 800
+    return _BASE + nodes * a_node + topics * 400 + subscriptions * (2 * 4 + 8 + 60 + 16)
+
+
 def memory_free() -> int | None:
     """Return the bytes that this machine can give; None where it does not say."""
     try:
@@ -100,7 +112,7 @@ def require_memory(
     nodes: int,
     topics: int,
     subscriptions: int,
-    config: TableConfig | NeighborConfig | MagnetConfig,
+    config: TableConfig | NeighborConfig | MagnetConfig | OMenConfig,
     share: float = 1.0,
 ) -> None:
     """Refuse a run that does not fit into the memory of this machine."""
@@ -109,6 +121,8 @@ def require_memory(
         needed = neighbors_memory_needed(*size, config, share)
     elif isinstance(config, MagnetConfig):
         needed = magnet_memory_needed(*size, config)
+    elif isinstance(config, OMenConfig):
+        needed = omen_memory_needed(*size, config)
     else:
         needed = memory_needed(*size, config)
     free = memory_free()

@@ -52,11 +52,13 @@ def make_rings(nodes: int, kept: int) -> Rings:
 
 
 @njit(folder=True)
-def ring_cycle(rings, places, views, order, chance, mark, age_max):
+def ring_cycle(rings, places, views, alive, gone, order, chance, mark, age_max):
     """Let each node of `order` exchange buffers once, in random order. Return the number of exchanges.
 
     places  uint64[nodes]
     views   Newscast's, which give the samples
+    alive   bool[nodes]: who answers
+    gone    bool[nodes]: who is known to be gone, and is kept on no ring
     order   the nodes that are there; it is shuffled
     mark    int32[nodes], scratch
     """
@@ -68,15 +70,15 @@ def ring_cycle(rings, places, views, order, chance, mark, age_max):
     stamp, exchanges = 0, 0
     for turn in range(len(order)):
         node = np.int64(order[turn])
-        grow_older(rings, node, age_max)
+        grow_older(rings, gone, node, age_max)
         partner = choose_partner(rings, views, node, chance)
-        if partner < 0:
+        if partner < 0 or not alive[partner]:
             continue
         stamp += 4
         my_count = tell(rings, views, node, mark, stamp, at, mine)
         their_count = tell(rings, views, partner, mark, stamp + 1, at, theirs)
-        learn(rings, places, partner, mine, my_count, mark, stamp + 2, at, age_max, found)
-        learn(rings, places, node, theirs, their_count, mark, stamp + 3, at, age_max, found)
+        learn(rings, places, gone, partner, mine, my_count, mark, stamp + 2, at, age_max, found)
+        learn(rings, places, gone, node, theirs, their_count, mark, stamp + 3, at, age_max, found)
         exchanges += 1
     return exchanges
 
@@ -87,11 +89,11 @@ def make_buffer(size):
 
 
 @njit(folder=True)
-def grow_older(rings, node, age_max):
+def grow_older(rings, gone, node, age_max):
     left = 0
     for place in range(rings.count[node]):
         age = rings.ages[node, place] + 1
-        if age <= age_max:
+        if age <= age_max and not gone[rings.peers[node, place]]:
             rings.peers[node, left], rings.ages[node, left] = rings.peers[node, place], age
             left += 1
     rings.count[node] = left
@@ -134,7 +136,7 @@ def tell(rings, views, node, mark, stamp, at, buffer):
 
 
 @njit(folder=True)
-def learn(rings, places, node, told, told_count, mark, stamp, at, age_max, found):
+def learn(rings, places, gone, node, told, told_count, mark, stamp, at, age_max, found):
     """Keep the nearest on either side, of those on the ring and those told, each at its youngest."""
     peers, ages, away, count = found.peers, found.ages, found.away, 0
     for place in range(rings.count[node]):
@@ -143,7 +145,7 @@ def learn(rings, places, node, told, told_count, mark, stamp, at, age_max, found
         count += 1
     for place in range(told_count):
         peer, age = told.peers[place], told.ages[place]
-        if peer == node:
+        if peer == node or gone[peer]:
             continue
         if mark[peer] == stamp:
             ages[at[peer]] = min(ages[at[peer]], age)

@@ -18,6 +18,7 @@ from trellis.simulate.systems import maker_of
 if TYPE_CHECKING:
     from trellis.simulate.by_cycles import CycleRun
     from trellis.simulate.neighbors_by_cycles import NeighborRun
+    from trellis.simulate.omen_by_cycles import OMenRun
 
 ENGINES = ("events", "cycles")
 
@@ -41,7 +42,7 @@ def simulate(
     broken_stream_s: float | None = None,
     recorder: Recorder | None = None,
     progress: Callable[[Progress], None] | None = None,
-) -> Run | CycleRun | NeighborRun:
+) -> Run | CycleRun | NeighborRun | OMenRun:
     """Run a distributed protocol in virtual time. The same arguments give the same run, event for event.
 
     The result has a method `summary()`, and `trellis.simulate.run.write_run` writes it to a folder.
@@ -49,8 +50,8 @@ def simulate(
     protocol          omen, spidercast, similarity, random, vitis, rvr, opt, magnet, scribe or delivery; or a `System`
                       of your own (`trellis.simulate.system`)
     options           options of the protocol, by name: {"kg": 3}; see `trellis simulate PROTOCOL --help`
-    engine            events: message by message; cycles: round by round on arrays, for large networks (vitis, rvr,
-                      spidercast, similarity and random). See docs/cycles.md
+    engine            events: message by message; cycles: round by round on arrays, for large networks (omen, vitis,
+                      rvr, opt, spidercast, similarity and random). See docs/cycles.md
     overlay           links to start from; by default there are none
     churn, schedule   a churn trace, or a schedule of faults of all kinds; give at most one of them
     duration_s        virtual seconds; by default the run ends when nothing changes any more

@@ -44,12 +44,14 @@ from trellis.simulate.publications import together
 from trellis.simulate.run import Progress, RunConfig, link_names, planned_of, topics_by_node
 from trellis.simulate.schedule import Fault, Schedule
 from trellis.simulate.system import System
+from trellis.simulate.systems.omen import OMen
 from trellis.simulate.systems.spidercast import NeighborSystem
 
 if TYPE_CHECKING:
     from trellis.simulate.neighbors_by_cycles import NeighborRun
+    from trellis.simulate.omen_by_cycles import OMenRun
 
-SYSTEMS = ("vitis", "rvr", "opt", "spidercast", "similarity", "random")
+SYSTEMS = ("vitis", "rvr", "opt", "spidercast", "similarity", "random", "omen")
 
 
 @dataclass(eq=False)
@@ -115,16 +117,23 @@ def simulate_cycles(
     churn: ChurnTrace | None = None,
     schedule: Schedule | None = None,
     progress: Callable[[Progress], None] | None = None,
-) -> CycleRun | NeighborRun:
+) -> CycleRun | NeighborRun | OMenRun:
     """Run `system` on `interests` in cycles, with the events of a churn trace or of a schedule.
 
-    Vitis, RVR and OPT take publications, joins and leaves, the others publications only. Other faults are refused.
+    Vitis, RVR and OPT take publications, joins and leaves. OMen takes joins, leaves and crashes. The others take
+    publications only. Other faults are refused.
     """
-    if not isinstance(system, TableSystem | NeighborSystem) or system.name not in SYSTEMS:
+    if not isinstance(system, TableSystem | NeighborSystem | OMen) or system.name not in SYSTEMS:
         raise InputError("", f"the cycle engine does not run {system.name}", f"choose from {', '.join(SYSTEMS)}")
     tables = isinstance(system, TableSystem)
-    refuse_options(config, churn is not None and tables)
+    refuse_options(config, churn is not None and not isinstance(system, NeighborSystem), isinstance(system, OMen))
     schedule = planned_of(system, interests, config, churn, schedule)
+    if isinstance(system, OMen):
+        from trellis.simulate.omen_by_cycles import KINDS, simulate_omen
+
+        refuse_faults(schedule, KINDS)
+        parameters = parameters_of(system, interests, config, len(schedule.faults))
+        return simulate_omen(system, interests, config, overlay, schedule, parameters, progress)
     refuse_faults(schedule, ("publish", "join", "leave") if tables else ("publish",))
     if isinstance(system, NeighborSystem):
         from trellis.simulate.neighbors_by_cycles import simulate_neighbors
@@ -179,14 +188,17 @@ def parameters_of(system: System, interests: Interests, config: RunConfig, fault
 INSTEAD = "leave it out, or take the engine `events`"
 
 
-def refuse_options(config: RunConfig, churns: bool) -> None:
-    """Raise InputError for an option that has no meaning in cycles. `churns`: the run has a churn trace."""
+def refuse_options(config: RunConfig, churns: bool, crashes: bool = False) -> None:
+    """Raise InputError for an option that has no meaning in cycles.
+
+    `churns`: the run has a churn trace. `crashes`: the system knows crashes.
+    """
     instead = INSTEAD
     if config.network != NetworkConfig():
         raise InputError("", "all messages take equally long and are never lost in cycles", f"latency, loss: {instead}")
     if config.encode:
         raise InputError("", "the cycle engine sends no messages that could be encoded", instead)
-    if config.broken_stream_ms is not None:
+    if config.broken_stream_ms is not None and not crashes:
         raise InputError("", "nobody crashes in cycles, so no stream breaks", instead)
     if (config.rounds_per_event is not None or config.warmup_rounds) and not churns:
         raise InputError("", "rounds before and between events of a churn trace are given without a trace", instead)

@@ -8,6 +8,9 @@ machine that is removed says nothing: it crashes, which neighbors notice by brok
 
 Backup sets are built by the rule of section 4.2 (`RULE`), unless a case names another one.
 
+Cases with `engine: cycles` run on the cycle engine (`omen_cycles.py`), which counts no messages. All others run the
+protocol's own code message by message.
+
 Messages are of the three kinds of section 6.8 (`KINDS`). Those of coordination and link set-up are counted over the
 whole event, those of view maintenance, of the net below all repairs and of link heartbeats per round: they go on where
 nothing happens. The failure detector is left out, as in the paper.
@@ -30,6 +33,17 @@ from trellis import ids
 from trellis.lab.experiment import Parameters
 from trellis.lab.inputs import Inputs
 from trellis.lab.measures.clock import Clock
+from trellis.lab.measures.omen_cycles import (
+    AFTER,
+    CALM,
+    ROUNDS_MAX,
+    WARMUP,
+    arcs,
+    churned_in_cycles,
+    in_order_of,
+    mesh,
+    view_sizes,
+)
 from trellis.lab.measures.shadows import config_of, described_arcs
 from trellis.lab.table import Found
 from trellis.measure.diameters import topic_diameters
@@ -49,11 +63,11 @@ from trellis.simulate.run import link_names, topics_by_node
 from trellis.simulate.schedule import Fault, Schedule
 from trellis.simulate.system import System
 from trellis.simulate.systems import maker_of
+from trellis.simulate.systems.omen import OMen
 from trellis.workloads.churn import churn
 from trellis.workloads.churn_configs import RandomChurn
 from trellis.workloads.generate import generate
 
-WARMUP, AFTER, ROUNDS_MAX, CALM = 30, 60, 20, 2  # rounds
 # Kinds of messages of both systems by section 6.8; whatever is not named belongs to the failure detector.
 KINDS = {
     "coordination": "Churn Report ReportOk Finished Join JoinDone Leaving Ask Answer FindRecord FoundRecord Record "
@@ -96,8 +110,25 @@ def churned(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> F
     every = int(parameters.get("diameters", 0))
     if system in CENTRAL:
         return _central(CENTRAL[system], interests, trace, seed, every)
+    return _by_engine(system, parameters, interests, trace, seed, every)
+
+
+def _by_engine(
+    system: str, parameters: Parameters, interests: Interests, trace: ChurnTrace, seed: int, every: int
+) -> Found:
     made = system_of(system, parameters)
-    return _simulated(made, interests, trace, seed, every)
+    if parameters.get("engine") != "cycles":
+        return _simulated(made, interests, trace, seed, every)
+    schedule, far = schedule_of(trace, interests), _Diameters()
+    start = _first_overlay(interests, schedule, seed)
+    found = churned_in_cycles(cast(OMen, made), interests, schedule, start, seed, every, far.take)
+    return {**found, **far.found()}
+
+
+def _first_overlay(interests: Interests, schedule: Schedule, seed: int) -> Overlay:
+    """Return LowODA's overlay over the nodes that are there at the start."""
+    there = {name: topics for name, topics in topics_by_node(interests).items() if name not in schedule.absent}
+    return construct(Interests.from_pairs(there), "lowoda", seed=seed).overlay
 
 
 def _central(algorithm: str, interests: Interests, trace: ChurnTrace, seed: int, every: int) -> Found:
@@ -124,8 +155,7 @@ def _central(algorithm: str, interests: Interests, trace: ChurnTrace, seed: int,
 def _simulated(made: System, interests: Interests, trace: ChurnTrace, seed: int, every: int) -> Found:
     schedule = schedule_of(trace, interests)
     sizes = dict(zip(interests.nodes, interests.sizes.tolist(), strict=True))
-    there = {name: topics for name, topics in topics_by_node(interests).items() if name not in schedule.absent}
-    start = construct(Interests.from_pairs(there), "lowoda", seed=seed).overlay
+    start = _first_overlay(interests, schedule, seed)
     clock = Clock(made)
     engine = Engine(
         made,
@@ -243,14 +273,12 @@ def views(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Fou
     """Gossip alone, no churn: how large local views are (A-OMN-13).  [OM Fig. 6, 8(a)]"""
     interests = inputs.interests(parameters, seed)
     start = construct(interests, "lowoda", seed=seed).overlay
-    made = system_of(system, parameters)
-    engine = Engine(made, topics_by_node(interests), seed=seed, overlay=tuple(link_names(start)))
-    steps, means, sizes = [], [], np.zeros(0)
-    for now in range(10, int(parameters["rounds"]) + 1, 10):
-        engine.run(1000 * now)
-        sizes = np.array([cast(Any, engine.world.node(name)).views.size() for name in engine.world.living], float)
-        steps.append(now)
-        means.append(float(sizes.mean()))
+    made, rounds = system_of(system, parameters), int(parameters["rounds"])
+    if parameters.get("engine") == "cycles":
+        found = view_sizes(mesh(cast(OMen, made), interests, start, seed), rounds)
+    else:
+        found = _view_sizes(made, interests, start, seed, rounds)
+    steps, means, sizes = [now for now, _ in found], [float(sizes.mean()) for _, sizes in found], found[-1][1]
     nodes = len(interests.nodes)
     values, counts = np.unique(sizes, return_counts=True)
     return {
@@ -263,6 +291,16 @@ def views(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Fou
     }
 
 
+def _view_sizes(made: System, interests: Interests, start: Overlay, seed: int, rounds: int) -> list[tuple[int, Any]]:
+    """Return the sizes of all local views after every ten rounds, on the event engine."""
+    engine, found = Engine(made, topics_by_node(interests), seed=seed, overlay=tuple(link_names(start))), []
+    for now in range(10, rounds + 1, 10):
+        engine.run(1000 * now)
+        sizes = [cast(Any, engine.world.node(name)).views.size() for name in engine.world.living]
+        found.append((now, np.array(sizes, float)))
+    return found
+
+
 def backups(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Found:
     """Backup sets that the nodes of a mesh have built, as a graph: an arc from a node to each of its backups.
 
@@ -270,9 +308,13 @@ def backups(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> F
     """
     interests = generate(config_of(parameters), seed)
     start = construct(interests, "lowoda", seed=seed).overlay
-    made = system_of(system, parameters)
+    made, rounds = system_of(system, parameters), int(parameters["rounds"])
+    if parameters.get("engine") == "cycles":
+        network = mesh(cast(OMen, made), interests, start, seed)
+        ends = (in_order_of(interests, network, one) for one in arcs(network, rounds))
+        return described_arcs(np.asarray(interests.sizes, float), *ends)
     engine = Engine(made, topics_by_node(interests), seed=seed, overlay=tuple(link_names(start)))
-    engine.run(1000 * int(parameters["rounds"]))
+    engine.run(1000 * rounds)
     place = {name: number for number, name in enumerate(interests.nodes)}
     out, into = np.zeros(len(place)), np.zeros(len(place))
     for name in engine.world.living:
@@ -287,7 +329,7 @@ def grown(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Fou
     config = config_of(parameters)
     interests = generate(config, seed)
     trace = churn(RandomChurn(int(parameters["rounds"]), joiners=config), interests, seed)
-    return _simulated(system_of(system, parameters), interests, trace, seed, 0)
+    return _by_engine(system, parameters, interests, trace, seed, 0)
 
 
 def promises(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Found:

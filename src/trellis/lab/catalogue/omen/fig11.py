@@ -14,7 +14,7 @@ SPIDER = "spidercast(3,1)"
 
 
 def run_11(scale: str, at_hand: AtHand) -> list[Case]:
-    return tw(scale, at_hand, ("OMen", SPIDER, "LowODA-Re"))
+    return tw(scale, at_hand, ("OMen", SPIDER, "LowODA-Re"), cycles=True)
 
 
 def rule_11(table: Table) -> Rule:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trellis.lab.catalogue.omen.shared import SEEDS, SIZES, rule_of
+from trellis.lab.catalogue.omen.shared import SEEDS, SIZES, engine, rule_of
 from trellis.lab.experiment import Case, Experiment, Lines, Over, cases
 from trellis.lab.inputs import AtHand
 from trellis.lab.table import Table, first, last
@@ -17,7 +17,7 @@ OTHERS = ("primal-dual", "primal-dual-carry", "greedy")  # the second one is the
 def gossip(scale: str, at_hand: AtHand, system: str, coverage: tuple[int, ...]) -> list[Case]:
     nodes = 80 if scale == "smoke" else SIZES[scale][0]
     fixed = {"interests": at_hand.friends(nodes), "nodes": nodes, "rounds": 100, "L": 1, **rule_of(system)}
-    return cases("omen.views", system, {"coverage": coverage}, **fixed)
+    return cases("omen.views", system, {"coverage": coverage}, **fixed, **engine(scale, system))
 
 
 def run_6(scale: str, at_hand: AtHand) -> list[Case]:

@@ -12,7 +12,7 @@ PRINTED = {0: 333, 1: 313, 3: 302, 5: 283, 7: 277, 9: 274}
 
 
 def run(scale: str, at_hand: AtHand) -> list[Case]:
-    return fb(scale, at_hand, ("OMen",), coverage=tuple(PRINTED) if scale == "paper" else (0, 5, 9))
+    return fb(scale, at_hand, ("OMen",), coverage=tuple(PRINTED) if scale == "paper" else (0, 5, 9), cycles=True)
 
 
 def rule(table: Table) -> Rule:

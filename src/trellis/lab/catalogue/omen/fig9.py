@@ -30,7 +30,7 @@ def apart(table: Table, system: str, other: str, metric: str, n: int) -> float:
 
 
 def run_a(scale: str, at_hand: AtHand) -> list[Case]:
-    return fb(scale, at_hand, (MINE, "LowODA-Re"), SIZES[scale])
+    return fb(scale, at_hand, (MINE, "LowODA-Re"), SIZES[scale], cycles=True)
 
 
 def bounds(table: Table, other: str, ratio: float, more: float) -> list[Check]:
@@ -46,7 +46,7 @@ def rule_a(table: Table) -> Rule:
 
 
 def run_b(scale: str, at_hand: AtHand) -> list[Case]:
-    return fb(scale, at_hand, (MINE,), SIZES[scale])
+    return fb(scale, at_hand, (MINE,), SIZES[scale], cycles=True)
 
 
 def rule_b(table: Table) -> Rule:
@@ -69,7 +69,7 @@ def rule_b(table: Table) -> Rule:
 
 
 def run_c(scale: str, at_hand: AtHand) -> list[Case]:
-    return fb(scale, at_hand, (MINE, SPIDER, OTHER), SIZES[scale])
+    return fb(scale, at_hand, (MINE, SPIDER, OTHER), SIZES[scale], cycles=True)
 
 
 def late(values: Values) -> slice:
@@ -105,7 +105,7 @@ def rule_c(table: Table) -> Rule:
 
 
 def run_s65(scale: str, at_hand: AtHand) -> list[Case]:
-    return fb(scale, at_hand, (MINE, "OMen-G", "LowODA-Inc", "LowODA-Re"))
+    return fb(scale, at_hand, (MINE, "OMen-G", "LowODA-Inc", "LowODA-Re"), cycles=True)
 
 
 def rule_s65(table: Table) -> Rule:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from trellis.lab.catalogue.omen.shared import RULE, SCALES
+from trellis.lab.catalogue.omen.shared import CHURN_IN_CYCLES, RULE, SCALES, engine
 from trellis.lab.catalogue.shadows.fig2 import PRINTED_DUAL, PRINTED_GREEDY, rule_dual, rule_greedy
 from trellis.lab.catalogue.shadows.fig4 import BOTH
 from trellis.lab.catalogue.shadows.shared import backup_sets, size
@@ -79,7 +79,8 @@ def rule_s63(table: Table) -> Rule:
 
 def run_arcs(scale: str, at_hand: AtHand) -> list[Case]:
     nodes = GLOBAL[scale]["nodes"]
-    return cases("omen.backups", ROUTINES, popularity="unif", nodes=nodes, coverage=3, L=1, rounds=SETTLED)
+    fixed: dict[str, Any] = {"popularity": "unif", "nodes": nodes, "coverage": 3, "L": 1, "rounds": SETTLED}
+    return cases("omen.backups", ROUTINES, **fixed, **engine(scale, "OMen-G"))
 
 
 def beside_arcs(table: Table) -> str:
@@ -97,7 +98,8 @@ def _routine(system: str) -> str:
 
 
 def run_5(scale: str, at_hand: AtHand) -> list[Case]:
-    return cases("omen.grown", ROUTINES, popularity="unif", coverage=3, L=1, **GLOBAL[scale])
+    fixed: dict[str, Any] = {"popularity": "unif", "coverage": 3, "L": 1, **GLOBAL[scale]}
+    return cases("omen.grown", ROUTINES, **fixed, **engine(scale, "OMen-G", CHURN_IN_CYCLES))
 
 
 def rule_5(table: Table) -> Rule:

@@ -1,0 +1,320 @@
+"""Run OMen and OMen-G on the cycle engine, with the options and results of the event engine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trellis.cycles.instance import Instance, make_instance
+from trellis.cycles.memory import require_memory
+from trellis.cycles.omen_run.network import OMenNetwork
+from trellis.cycles.ring import places_of
+from trellis.errors import InputError
+from trellis.measure.connectivity import connectivity
+from trellis.measure.distributions import Distribution
+from trellis.model import Interests, Names, Overlay
+from trellis.simulate.digest import overlay_digest
+from trellis.simulate.probes import Series, Snapshot
+from trellis.simulate.run import Progress, RunConfig, link_names, topics_by_node
+from trellis.simulate.schedule import Fault, Schedule
+from trellis.simulate.systems.omen import OMen
+
+KINDS = ("join", "leave", "crash-uniform", "crash-adjacent", "crash-ring", "crash-hub")
+# A stream that breaks tells neighbors of a crash, and the coordinator probes the node for a second before it repairs.
+BROKEN_STREAM_ROUNDS = 1
+_AGAIN = "\0"  # Stands between a name and the number of its list of topics, where a name joins with several ones.
+
+
+@dataclass(eq=False)
+class OMenRun:
+    """A finished run of OMen on the cycle engine."""
+
+    network: OMenNetwork
+    system: OMen
+    plan: OMenPlan
+    probe: OMenProbe
+    parameters: dict[str, Any]
+    settled: bool  # True if no link changed during the last `settle_ms` of the run
+
+    @property
+    def title(self) -> str:
+        return f"{self.system.name}, seed {self.network.seed}"
+
+    def draw(self, folder: Path) -> None:
+        """Draw nothing. The figures that every run has show all there is."""
+
+    def summary(self) -> dict[str, Any]:
+        network, found, sent = self.network, self.probe.snapshot(), self.probe.sent_by_type()
+        events, period_s = network.events, self.system.period_ms / 1000
+        return {
+            "protocol": self.system.name,
+            "engine": "cycles",
+            "seed": network.seed,
+            "time_s": network.round * period_s,
+            "settled": self.settled,
+            "changed_last_s": network.changed_round * period_s,
+            "nodes": found.degrees.total,
+            "links": len(found.overlay),
+            "degree": found.degrees.to_json(),
+            "topics": found.topics,
+            "split_topics": len(found.connectivity.split),
+            "components": int(found.connectivity.components.sum()),
+            "tco": found.connectivity.is_tco,
+            "messages": sum(sent.values()),
+            "messages_by_type": sent,
+            "messages_delivered": sum(sent.values()),
+            "encoded_bytes": 0,
+            "control_messages": self.probe.control_messages(sent),
+            "links_formed": network.links_formed,
+            "deliveries": 0,
+            "events_from_outside": dict(sorted(self.plan.counts.items())),
+            "events_skipped": self.plan.skipped,
+            "repairs": {
+                "departures": events.repairs["leave"],
+                "joins": events.repairs["join"],
+                "links_of_departures": events.links["leave"],
+                "links_of_joins": events.links["join"],
+                "links_of_the_fallback": events.met,
+                "closures": events.closures,
+                "gave_up": events.gave_up,
+            },
+            "view_size": self.probe.view_sizes().to_json(),
+            "digest": network.digest(),
+            "overlay_digest": overlay_digest(link_names(found.overlay)),
+        }
+
+
+def simulate_omen(
+    system: OMen,
+    interests: Interests,
+    config: RunConfig,
+    overlay: Overlay | None,
+    schedule: Schedule,
+    parameters: dict[str, Any],
+    progress: Callable[[Progress], None] | None = None,
+) -> OMenRun:
+    """Run OMen on `interests` in cycles, from the links of `overlay`, with the joins and departures of `schedule`."""
+    if config.view_share != 1.0:
+        raise InputError(
+            "", "OMen's nodes find each other by gossip: a share of the membership has no effect", "leave it out"
+        )
+    subscriptions = interests.subscriptions + sum(len(fault.topics) for fault in schedule.faults)
+    require_memory(len(interests.nodes), len(interests.topics), subscriptions, system.config)
+    network, plan = start_omen(
+        system, topics_by_node(interests), schedule, config.seed,
+        links=link_names(overlay) if overlay is not None else (), broken_streams=config.broken_stream_ms is not None,
+    )  # fmt: skip
+    probe = OMenProbe(network, system)
+    settle_ms = config.settle_ms if config.settle_ms is not None else system.settle_ms
+    period_ms, last_ms = system.period_ms, plan.last * system.period_ms
+    while True:
+        plan.happen(network)
+        found, now = probe.sample(), network.round * period_ms
+        quiet_ms = max(network.changed_round * period_ms, last_ms) + settle_ms
+        if progress is not None:
+            sent = sum(probe.sent_by_type().values())
+            progress(Progress(now, config.duration_ms, sent, found.degrees.total, found.connected_share))
+        end_ms = min(quiet_ms, last_ms + config.limit_ms) if config.duration_ms is None else config.duration_ms
+        if now >= end_ms:
+            break
+        network.cycle()
+    return OMenRun(network, system, plan, probe, parameters, now >= quiet_ms)
+
+
+def start_omen(
+    system: OMen,
+    wanted: Mapping[str, tuple[str, ...]],
+    schedule: Schedule,
+    seed: int,
+    *,
+    links: Iterable[tuple[str, str]] = (),
+    broken_streams: bool = False,
+) -> tuple[OMenNetwork, OMenPlan]:
+    """Return the network of a run, and what happens in it."""
+    instance, slots = instance_of(wanted, schedule)
+    plan = OMenPlan(instance, slots, wanted, schedule, system.period_ms)
+    pairs = [(plan.first[one], plan.first[other]) for one, other in links if one in plan.first and other in plan.first]
+    ends = np.array(pairs, np.int64).reshape(-1, 2)
+    there = np.ones(len(instance.nodes), np.bool_)
+    there[plan.absent] = False
+    ends = ends[there[ends].all(axis=1)]
+    network = OMenNetwork(
+        instance, system.config, seed, links=(ends[:, 0], ends[:, 1]), absent=plan.absent,
+        notice_rounds=BROKEN_STREAM_ROUNDS if broken_streams else None,
+    )  # fmt: skip
+    return network, plan
+
+
+def instance_of(
+    wanted: Mapping[str, tuple[str, ...]], schedule: Schedule
+) -> tuple[Instance, dict[tuple[str, tuple[str, ...]], int]]:
+    """Return the arrays of all nodes that are ever there, and the number of each by its name and its topics.
+
+    A name that joins with other topics than before is another node with the same place on the ring.
+    """
+    lists: dict[str, dict[tuple[str, ...], None]] = {
+        name: {tuple(sorted(topics)): None} for name, topics in wanted.items() if topics
+    }
+    for fault in schedule.faults:
+        if fault.kind == "join" and fault.nodes and fault.topics:
+            lists.setdefault(fault.nodes[0], {})[tuple(sorted(fault.topics))] = None
+    keys = {
+        f"{name}{_AGAIN}{number}" if number else name: (name, topics)
+        for name, some in lists.items()
+        for number, topics in enumerate(some)
+    }
+    made = make_instance({key: topics for key, (_, topics) in keys.items()})
+    names = [keys[key][0] for key in made.nodes]
+    instance = replace(made, nodes=names, wants=made.wants._replace(places=places_of(names)))
+    return instance, {keys[key]: number for number, key in enumerate(made.nodes)}
+
+
+class OMenPlan:
+    """What happens in which round: joins, leaves and crashes. What cannot happen is passed over."""
+
+    def __init__(
+        self,
+        instance: Instance,
+        slots: Mapping[tuple[str, tuple[str, ...]], int],
+        wanted: Mapping[str, tuple[str, ...]],
+        schedule: Schedule,
+        period_ms: int,
+    ) -> None:
+        self.instance, self.slots, self.wanted = instance, slots, wanted
+        # The number of each name with its topics of the interests.
+        self.first = {name: slots[name, tuple(sorted(topics))] for name, topics in wanted.items() if topics}
+        self.rounds: dict[int, list[Fault]] = {}
+        self.counts: Counter[str] = Counter()
+        self.skipped = 0
+        self._numbers: dict[str, list[int]] = {}
+        for (name, _), number in slots.items():
+            self._numbers.setdefault(name, []).append(number)
+        for fault in schedule.faults:
+            for name in fault.nodes:
+                if name not in self._numbers:
+                    raise InputError("", f'"{name}" has no topics', "name a node of the interests, or topics for it")
+            self.rounds.setdefault(fault.time_ms // period_ms, []).append(fault)
+        away = {self.first[name] for name in schedule.absent if name in self.first}
+        self.absent = sorted(away | (set(slots.values()) - set(self.first.values())))
+        self.last = max(self.rounds, default=0)
+        self._late: list[Fault] = []  # Joins of nodes that have to leave first.
+
+    def happen(self, network: OMenNetwork) -> None:
+        """Let everything happen that belongs to the present round."""
+        self.retry(network)
+        for fault in self.rounds.get(network.round, ()):
+            self.apply(network, fault)
+
+    def retry(self, network: OMenNetwork) -> None:
+        """Let nodes come back that had to leave first."""
+        late, self._late = self._late, []
+        for fault in late:
+            self.apply(network, fault)
+
+    def apply(self, network: OMenNetwork, fault: Fault) -> bool:
+        """Let a fault happen. Return whether it did. A node that comes back waits until it has left."""
+        done = False
+        for name in fault.nodes:
+            present = [number for number in self._numbers[name] if network.alive[number]]
+            leaving = any(network.events.departure(number) is not None for number in self._numbers[name])
+            if fault.kind == "join":
+                if leaving:
+                    self._late.append(fault)
+                    return True
+                number = self.slots.get((name, tuple(sorted(fault.topics))), self.first.get(name, -1))
+                if not present and number >= 0:
+                    network.join(number)
+                    done = True
+            elif present and not leaving:
+                (network.leave if fault.kind == "leave" else network.crash)(present[0])
+                done = True
+        self.counts[fault.kind] += done
+        self.skipped += not done
+        return done
+
+    @property
+    def is_waiting(self) -> bool:
+        """Return whether a node waits to come back."""
+        return bool(self._late)
+
+
+class OMenProbe(Series):
+    """The series of a run, with the metrics that the event engine has, once per round."""
+
+    def __init__(self, network: OMenNetwork, system: OMen) -> None:
+        super().__init__()
+        self.network, self.system = network, system
+        instance = network.instance
+        self._nodes, _ = Names.in_order(sorted(set(instance.nodes)))
+        self._topics, self._topic_of = Names.in_order(instance.topics)
+        self._id_of = self._nodes.ids_of(instance.nodes).astype(np.int64)
+        self._owners = np.repeat(np.arange(len(instance.nodes)), np.diff(instance.wants.offsets))
+        self._control = set(system.control_types())
+        self._sent: dict[str, int] = {}
+        self._last: tuple[int, Snapshot] | None = None
+
+    def sample(self) -> Snapshot:
+        """Add one sample to the series, and return the snapshot behind it."""
+        network, found = self.network, self.snapshot()
+        time_s, sent = network.round * self.system.period_ms / 1000, self.sent_by_type()
+        self.add_snapshot(time_s, found)
+        sizes, backed = network.sizes()
+        spent = network.events.repair_ms
+        for metric, value in (
+            ("view_size_mean", float(sizes.mean()) if len(sizes) else 0.0),
+            ("view_size_max", float(sizes.max(initial=0))),
+            ("backup_in_degree_max", float(backed.max(initial=0))),
+            ("departures_mended", float(len(spent))),
+            ("mending_ms_mean", sum(spent) / max(len(spent), 1)),
+            ("open_events", float(len(network.events.open))),
+        ):
+            self.add(time_s, metric, value)
+        since = {kind: count - self._sent.get(kind, 0) for kind, count in sent.items()}
+        self.add(time_s, "messages", sum(since.values()))
+        self.add(time_s, "control_messages", self.control_messages(since))
+        for kind, count in since.items():
+            self.add(time_s, f"messages/{kind}", count)
+        self.add(time_s, "deliveries", 0)
+        self._sent = sent
+        return found
+
+    def snapshot(self) -> Snapshot:
+        """Return who is there, their links, and which topics these connect. It is computed again after changes."""
+        network = self.network
+        if self._last is None or self._last[0] != network.changes:
+            alive = network.alive
+            one, other = network.pairs()
+            overlay = Overlay.from_ids(self._nodes, self._id_of[one], self._id_of[other])
+            there = alive[self._owners]
+            interests = Interests.from_ids(
+                self._nodes,
+                self._topics,
+                self._id_of[self._owners[there]],
+                self._topic_of[network.instance.wants.topics[there]].astype(np.int64),
+            )
+            degrees = Distribution.of(overlay.degrees[self._id_of[alive]] if alive.any() else [])
+            self._last = network.changes, Snapshot(interests, overlay, degrees, connectivity(interests, overlay))
+        return self._last[1]
+
+    def view_sizes(self) -> Distribution:
+        """Return how many nodes the local views have (A-OMN-13)."""
+        return Distribution.of(self.network.sizes()[0])
+
+    def sent_by_type(self) -> dict[str, int]:
+        """Return how many messages of gossip and of repairs were sent. Other types are not counted."""
+        sent = self.network.sent
+        return {
+            **dict(sorted(self.network.events.sent.items())),
+            "NewscastReply": sent["NewscastRequest"],
+            "NewscastRequest": sent["NewscastRequest"],
+            "TManReply": sent["TManRequest"],
+            "TManRequest": sent["TManRequest"],
+        }
+
+    def control_messages(self, sent: Mapping[str, int]) -> int:
+        return sum(count for kind, count in sent.items() if kind in self._control)

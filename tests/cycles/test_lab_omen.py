@@ -1,0 +1,42 @@
+"""The lab measures OMen alike on both engines, and takes the cycle engine for views without churn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trellis.lab.catalogue import catalogue
+from trellis.lab.inputs import NOTHING, Inputs
+from trellis.lab.measures import omen
+
+SMALL = {"popularity": "unif", "nodes": 40, "coverage": 2, "L": 1, "engine": "cycles"}
+
+
+def test_measures_of_the_cycle_engine_have_the_names_of_the_others():
+    found: Any = omen.grown("OMen", {**SMALL, "rounds": 6}, 1, Inputs(None))
+    assert {"D", "d", "links", "split", "rounds", "early", "size", "split_end", "nodes_end", "skipped"} <= set(found)
+    assert len(found["D"]) == 6
+    assert found["split_end"] == 0
+    assert found["skipped"] == 0
+    assert all(1 <= rounds <= omen.ROUNDS_MAX for rounds in found["rounds"])
+    arcs: Any = omen.backups("OMen-G(greedy)", {**SMALL, "rounds": 25}, 1, Inputs(None))
+    assert 0 < arcs["mean out %"] < 100
+    assert arcs["max in"] > arcs["min in"]
+
+
+@pytest.mark.parametrize("scale", ["medium", "paper"])
+def test_figures_of_views_take_the_cycle_engine(scale):
+    by_cycles = {"3", "4", "6", "8a"}
+    by_events = {"5", "8b", "9a", "9b", "9c", "10a", "10b", "10c", "11", "12"}
+    for name, one in catalogue().items():
+        if not name.startswith("omen-") or scale not in one.scales:
+            continue
+        engines = {
+            case.parameters.get("engine") for case in one.cases(scale, NOTHING) if case.system.startswith("OMen")
+        }
+        number = name.removeprefix("omen-fig")
+        if number in by_cycles:
+            assert engines == {"cycles"}, name
+        elif number in by_events or name in ("omen-s65", "omen-s68"):
+            assert engines == {None}, name
