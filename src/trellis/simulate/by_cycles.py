@@ -1,7 +1,7 @@
 """Run a system on the cycle engine, with the options, measures and result folder of the event engine.
 
 `trellis.cycles` holds the engine itself. This module adds publications, samples and the summary of a run.
-`neighbors_by_cycles.py` does the same for SpiderCast and its baselines.
+`neighbors_by_cycles.py` does the same for SpiderCast and its baselines, `magnet_by_cycles.py` for Magnet.
 """
 
 from __future__ import annotations
@@ -44,12 +44,14 @@ from trellis.simulate.publications import together
 from trellis.simulate.run import Progress, RunConfig, link_names, planned_of, topics_by_node
 from trellis.simulate.schedule import Fault, Schedule
 from trellis.simulate.system import System
+from trellis.simulate.systems.magnet import Magnet
 from trellis.simulate.systems.spidercast import NeighborSystem
 
 if TYPE_CHECKING:
+    from trellis.simulate.magnet_by_cycles import MagnetRun
     from trellis.simulate.neighbors_by_cycles import NeighborRun
 
-SYSTEMS = ("vitis", "rvr", "opt", "spidercast", "similarity", "random")
+SYSTEMS = ("vitis", "rvr", "opt", "spidercast", "similarity", "random", "magnet", "scribe")
 
 
 @dataclass(eq=False)
@@ -115,12 +117,12 @@ def simulate_cycles(
     churn: ChurnTrace | None = None,
     schedule: Schedule | None = None,
     progress: Callable[[Progress], None] | None = None,
-) -> CycleRun | NeighborRun:
+) -> CycleRun | NeighborRun | MagnetRun:
     """Run `system` on `interests` in cycles, with the events of a churn trace or of a schedule.
 
     Vitis, RVR and OPT take publications, joins and leaves, the others publications only. Other faults are refused.
     """
-    if not isinstance(system, TableSystem | NeighborSystem) or system.name not in SYSTEMS:
+    if not isinstance(system, TableSystem | NeighborSystem | Magnet) or system.name not in SYSTEMS:
         raise InputError("", f"the cycle engine does not run {system.name}", f"choose from {', '.join(SYSTEMS)}")
     tables = isinstance(system, TableSystem)
     refuse_options(config, churn is not None and tables)
@@ -130,6 +132,10 @@ def simulate_cycles(
         from trellis.simulate.neighbors_by_cycles import simulate_neighbors
 
         return simulate_neighbors(system, interests, config, overlay, schedule, progress)
+    if isinstance(system, Magnet):
+        from trellis.simulate.magnet_by_cycles import simulate_magnet
+
+        return simulate_magnet(system, interests, config, overlay, schedule, progress)
     if config.view_share != 1.0 or overlay is not None:
         what = "an overlay to start from" if overlay is not None else "a share of the membership"
         raise InputError("", f"these systems find each other by gossip: {what} has no effect", "leave it out")
