@@ -235,7 +235,7 @@ class Plan:
 
     def __init__(self, instance: Instance, schedule: Schedule, period_ms: int) -> None:
         """Raise InputError for a node or a topic that is not in the interests."""
-        self.instance = instance
+        self.instance, self._period_ms = instance, period_ms
         self._node = {name: place for place, name in enumerate(instance.nodes)}
         self._topic = {name: place for place, name in enumerate(instance.topics)}
         self.rounds: dict[int, list[Fault]] = {}
@@ -258,14 +258,16 @@ class Plan:
         for fault in self.rounds.get(now, ()):
             node = self._node[fault.nodes[0]]
             if fault.kind == "publish":
-                published.append((self._topic[fault.topics[0]], node))
+                moment = fault.time_ms % self._period_ms / self._period_ms
+                published.append((self._topic[fault.topics[0]], node, moment))
             elif fault.kind == "join" and not alive[node]:
                 network.join(node, self._next_leave(node, now))
             elif fault.kind == "leave" and alive[node]:
                 network.leave(node)
-        published = [(topic, node) for topic, node in published if alive[node]]
+        published = [event for event in published if alive[event[1]]]
         if published:
-            network.publish([topic for topic, _ in published], [node for _, node in published])
+            topics, nodes, moments = zip(*published, strict=True)
+            network.publish(topics, nodes, moments)
 
     def _next_leave(self, node: int, now: int) -> int:
         return min((when for when in self._leaves.get(node, ()) if when >= now), default=NEVER)
