@@ -11,8 +11,10 @@ Vitis and RVR: interests as in VI §IV-A, 50 of 5,000 topics a node, unless --to
 entries, 50 cycles, then one event on every topic. SpiderCast and its baselines: interests sc(RSS, n, 100, 10), full
 views, until no link has changed for 13 s. OMen: interests of a generated friendship graph and generated machine events,
 or those of files; L = 1, lambda = 5, from LowODA's overlay, 30 rounds of warm-up, then one event a round, and 60 rounds
-after them. OMen's views: 30 rounds, ten random links a node in place of LowODA's. Times are processor times on one
-core, after the kernels were compiled; the peak is that of the whole process.
+after them. OMen's views: 30 rounds, ten random links a node in place of LowODA's. Magnet and the strawman (scribe):
+MULTI-MODAL 1/10, 50 of 1,000 topics, 19 links, nodes 20 ms apart (the first ones further), until all have joined the
+trees of their topics. Times are processor times on one core, after the kernels were compiled; the peak is that of the
+whole process.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ from msgspec.structs import replace
 import trellis
 from trellis.cycles.chance import stream
 from trellis.cycles.instance import make_instance
-from trellis.cycles.memory import memory_needed, neighbors_memory_needed, omen_memory_needed
+from trellis.cycles.magnet_network import MagnetNetwork
+from trellis.cycles.memory import magnet_memory_needed, memory_needed, neighbors_memory_needed, omen_memory_needed
 from trellis.cycles.network import LONELY_ROUNDS, contacts_of, make_network
 from trellis.cycles.newscast import make_views, newscast_cycle
 from trellis.cycles.omen_run.network import OMenNetwork
@@ -49,11 +52,13 @@ from trellis.simulate.publications import one_per_topic, together
 from trellis.simulate.run import link_names, topics_by_node
 from trellis.simulate.schedule import Schedule
 from trellis.simulate.systems import maker_of
-from trellis.workloads.configs import Correlated
+from trellis.workloads.configs import Correlated, Multimodal
 from trellis.workloads.generate import generate
 from trellis.workloads.presets import PRESETS
+from trellis.workloads.sizes import Sizes
 
 TABLES, NEIGHBORS, OMENS = ("vitis", "rvr"), ("spidercast", "similarity", "random"), ("omen", "omen-views")
+MAGNETS = ("magnet", "scribe")
 WARMUP, AFTER = 30, 60
 
 
@@ -88,12 +93,16 @@ def run(name: str, wanted: dict[str, tuple[str, ...]], cycles: int) -> tuple[flo
     network.publish(np.arange(len(instance.topics)), wants.subscribers[drawn])
     done = time.process_time()
     found = measured(network)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20 if sys.platform == "darwin" else 1 << 10)
+    peak = peak_mib()
     told = memory_needed(len(instance.nodes), len(instance.topics), instance.subscriptions, network.config) >> 20
     return done - begun, (
         f"{name:>6} {len(instance.nodes):8,} {len(instance.topics):7,} {built - begun:9.1f} {done - built:9.2f} "
         f"{done - begun:9.1f} {peak:9.0f} {told:9.0f} {found.hit_ratio:10.6f} {found.overhead:9.4f} {found.delay:7.2f}"
     )
+
+
+def peak_mib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20 if sys.platform == "darwin" else 1 << 10)
 
 
 def build_tables(name: str, chosen: argparse.Namespace, nodes: int) -> tuple[float, str]:
@@ -107,7 +116,7 @@ def build(name: str, nodes: int) -> tuple[float, str]:
     run: Any = trellis.simulate(name, wanted, engine="cycles")
     done = time.process_time() - begun
     found, size = run.summary(), (nodes, len(wanted.topics), wanted.subscriptions)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20 if sys.platform == "darwin" else 1 << 10)
+    peak = peak_mib()
     told = neighbors_memory_needed(*size, run.system.config) >> 20
     return done, (
         f"{name:>10} {nodes:8,} {done:9.1f} {peak:9.0f} {told:9.0f} {found['degree']['mean']:7.2f} "
@@ -156,6 +165,26 @@ def _told(network: OMenNetwork, seconds: float, name: str, nodes: int, wanted: I
     )
 
 
+def build_trees(name: str, topics: int, subs: int, nodes: int) -> tuple[float, str]:
+    """Let all nodes of Magnet or the strawman join, and then join their trees."""
+    wanted = topics_by_node(generate(Multimodal(nodes, topics, Sizes(subs, subs), 1, 10), 1))
+    system: Any = maker_of(name)(join_gap_ms=20, first_gap_ms=500, period_ms=10_000, sample_ms=20_000)
+    begins = system.begins_ms(nodes)
+    begun = time.process_time()
+    instance = make_instance(wanted)
+    network = MagnetNetwork(instance, system.config, begins, begins[-1] + 10_000)
+    network.run(network.trees_ms - 1)
+    joined = time.process_time()
+    network.run(network.trees_end_ms)
+    done, found = time.process_time(), network.reached()
+    told = magnet_memory_needed(nodes, len(instance.topics), instance.subscriptions, system.config) >> 20
+    return done - begun, (
+        f"{name:>10} {nodes:8,} {joined - begun:9.1f} {done - joined:9.1f} {done - begun:9.1f} {peak_mib():9.0f} "
+        f"{told:9.0f} {2 * len(network.links()[0]) / nodes:7.2f} {found.relays.mean():8.1f} "
+        f"{found.reached.sum() / instance.subscriptions:8.4f} {found.hops.sum() / found.reached.sum():6.2f}"
+    )
+
+
 def beside(nodes: int, cycles: int) -> None:
     """Print what the same run costs on both engines."""
     wanted = interests(nodes, nodes // 2, 20, "random")
@@ -184,8 +213,8 @@ def grow(name: str, sizes: list[int], measure: Callable[[int], tuple[float, str]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    systems = (*TABLES, *NEIGHBORS, *OMENS)
-    parser.add_argument("--systems", nargs="+", choices=systems, default=["vitis", "rvr", "spidercast"])
+    systems = (*TABLES, *NEIGHBORS, *OMENS, *MAGNETS)
+    parser.add_argument("--systems", nargs="+", choices=systems, default=["vitis", "rvr", "spidercast", "magnet"])
     parser.add_argument("--nodes", type=int, nargs="+", default=[10_000])
     parser.add_argument("--topics", type=int, default=5_000)
     parser.add_argument("--subs", type=int, default=50)
@@ -220,6 +249,13 @@ def main() -> None:
         print("    system    nodes  rounds     all s  peak MiB  told MiB    view  repairs  degree    max")
     for name in omens:
         grow(name, chosen.nodes, partial(omen, chosen) if name == "omen" else omen_views)
+    magnets = [name for name in chosen.systems if name in MAGNETS]
+    for name in magnets:
+        build_trees(name, 20, 5, 100)  # compiles
+    if magnets:
+        print("    system    nodes    join s   trees s     all s  peak MiB  told MiB  degree   relays  reached   hops")
+    for name in magnets:
+        grow(name, chosen.nodes, partial(build_trees, name, 1_000, chosen.subs))
     if chosen.beside:
         beside(chosen.beside, chosen.cycles)
 

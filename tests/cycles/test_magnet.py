@@ -15,7 +15,7 @@ from reference.magnet import StillRing
 from trellis.cycles.calendar import enter, make_calendar, next_time, take
 from trellis.cycles.chance import stream
 from trellis.cycles.instance import make_instance
-from trellis.cycles.members import announce, asked_sample, make_members, more_members, sampling_round
+from trellis.cycles.members import asked_sample, begin_part, make_members, more_members, sampling_round, send_up
 from trellis.cycles.oscar import add_finger, home_of, labels_of, make_oscar, next_hop, owns, put_behind
 from trellis.cycles.parts import find_part, make_part, make_parts, more_parts
 from trellis.cycles.trees import NONE, ROOT, join, make_trees, more_trees, reach
@@ -96,8 +96,9 @@ def test_samples_are_those_of_the_twin_draw_by_draw(seed, size):
             members = more_members(members, len(members.parent) + 50)
         if waiting and random.random() < 0.4:
             node = waiting.pop()
-            announce(members, current[0], node, instance.wants, places, chance)
             topics = instance.wants.topics[instance.wants.offsets[node] : instance.wants.offsets[node + 1]]
+            for topic in topics:
+                send_up(members, current[0], begin_part(members, node, topic), places, chance)
             twin.announce(node, topics.tolist())
         else:
             node = random.randrange(len(NODES))

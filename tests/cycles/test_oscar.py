@@ -268,7 +268,7 @@ def test_a_walk_steps_over_each_link_inside_its_arc_with_the_same_chance(seed, s
     if inner:
         most, mean = max(map(found.count, inner)), 300 / len(inner)
         assert most <= mean + 6 * mean**0.5
-    last = kernels.walk(ring, origin, away(begin, end), steps, chance, scratch.links)
+    last = kernels.walk(ring, origin, away(begin, end), steps, chance, scratch.links, -1)
     first = [p for p in table_of(ring, origin).around if inside(p.label, *arc)]
     assert (last >= 0) == bool(first)
     assert last < 0 or inside(bytes_of(ring.labels[last]), *arc)

@@ -274,7 +274,7 @@ INTERESTS = {f"n{number}": (f"t{number % 3}", f"t{(number * 7) % 5}") for number
 
 
 def test_a_run_builds_trees_that_reach_everybody_from_the_home_location_and_draws_its_pictures(tmp_path):
-    from trellis.simulate.systems.magnet_figures import draw_ring, draw_tree
+    from trellis.simulate.systems.magnet_figures import draw_world
 
     system = Magnet(links=8, join_gap_ms=50)
     engine = Engine(system, INTERESTS, seed=1)
@@ -284,8 +284,7 @@ def test_a_run_builds_trees_that_reach_everybody_from_the_home_location_and_draw
         assert found.home == home_of(engine.world, topic)
         assert found.reached == len(found.subscribers)
     assert system.metrics(engine.world)["reached"] == 1.0
-    draw_ring(engine.world, tmp_path / "ring.png")
-    draw_tree(engine.world, tmp_path / "tree.png")
+    draw_world(engine.world, tmp_path)
     assert (tmp_path / "ring.png").stat().st_size > 1_000
     assert (tmp_path / "tree.png").stat().st_size > 1_000
 

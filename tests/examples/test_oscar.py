@@ -221,6 +221,18 @@ def test_a_node_is_the_finger_of_a_limited_number_of_others_and_refuses_more():
     node.check()
 
 
+def test_an_answer_to_connect_is_awaited_over_one_heartbeat_and_refused_after_two():
+    node = still("a", b"\x20", ("b", b"\x30"), ("z", b"\x10"))
+    peers = [Peer(name, label, 1, 1) for name, label in (("f", b"\x40"), ("g", b"\x50"))]
+    node.oscar.fingers._asked = {peer.node: peer for peer in peers}
+    node.on_timer("ring/beat")
+    assert node.on_message("f", ConnectOk("ring", peers[0])) == [LinkUp("f")]
+    assert list(node.oscar.table.fingers) == ["f"]
+    node.on_timer("ring/beat")
+    assert node.on_message("g", ConnectOk("ring", peers[1])) == [Send("g", Unlink("ring", finger=True))]
+    node.check()
+
+
 def test_a_limited_number_of_nodes_that_say_goodbye_is_remembered():
     node = still("a", b"\x20", ("b", b"\x30"), ("z", b"\x10"))
     for number in range(3_000):

@@ -95,7 +95,7 @@ def _common(
         str,
         typer.Option(
             help="events: message by message; cycles: round by round on arrays, for large networks (omen, vitis, rvr, "
-            "opt, spidercast, similarity, random).",
+            "opt, spidercast, similarity, random, magnet, scribe).",
             autocompletion=among(["events", "cycles"]),
         ),
     ] = "events",

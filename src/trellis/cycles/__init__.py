@@ -25,6 +25,7 @@ neighbor_network.py  all state of a run of SpiderCast or its baselines
 calendar.py  what is due when
 oscar.py     OSCAR's ring, its links, and greedy routing                      [MG §2.1-2.2]
 fingers.py   OSCAR's medians by random walks, and its fingers                 [MG §2.2, Fig. 1]
+estimates.py estimates that are under way                                     [MG §2.2]
 parts.py     the parts that nodes play for topics
 members.py   samples of the subscribers of every topic                        [MG §3.4]
 trees.py     multicast trees                                                  [MG §3.3, Alg. 2]

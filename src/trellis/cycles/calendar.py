@@ -24,6 +24,20 @@ def make_calendar(room: int) -> Calendar:
     return Calendar(np.empty(room, np.uint64), np.empty(room, np.int64), np.zeros(2, np.int64))
 
 
+def more_calendar(calendar: Calendar) -> Calendar:
+    """Return the same calendar with room for twice as many events."""
+    keys, events, counts = calendar
+    return Calendar(
+        np.concatenate([keys, np.empty_like(keys)]), np.concatenate([events, np.empty_like(events)]), counts
+    )
+
+
+@njit(folder=True)
+def is_full(calendar, more):
+    """Return whether there is no room for so many more events."""
+    return calendar.counts[0] + more > len(calendar.keys)
+
+
 @njit(folder=True)
 def enter(calendar, time, kind, node):
     """Enter an event."""

@@ -84,3 +84,20 @@ def drop_silent(tables, views, presence, order):
                 drop_entry(tables, node, peer)
             else:
                 place += 1
+
+
+@njit(folder=True)
+def known_links(links, before, mark):
+    """Return the links that stood in the round before as well, so that a profile has come over them, in CSR form."""
+    nodes = len(links.offsets) - 1
+    offsets, peers, end = np.zeros(nodes + 1, np.int64), np.empty(len(links.peers), np.uint32), 0
+    mark[:] = -1
+    for node in range(nodes):
+        for link in range(before.offsets[node], before.offsets[node + 1]):
+            mark[before.peers[link]] = node
+        for link in range(links.offsets[node], links.offsets[node + 1]):
+            if mark[links.peers[link]] == node:
+                peers[end] = links.peers[link]
+                end += 1
+        offsets[node + 1] = end
+    return offsets, peers[:end].copy()

@@ -1,7 +1,7 @@
 """OSCAR's fingers in cycles: medians by random walks, partitions, and the choice of fingers.  [MG §2.2, Fig. 1]
 
-The rules are those of `trellis.protocols.oscar.fingers`. An estimate takes effect at one instant: all its walks see the
-links of that instant. In the protocol the walks to one median end before those to the next one begin.
+The rules are those of `trellis.protocols.oscar.fingers`. All walks of one arc see the links of one instant. How the
+arcs of an estimate follow each other is in `estimates.py`.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, assignment"
@@ -89,41 +89,60 @@ def make_estimate(ring: Oscar, rule: FingerRule) -> Estimate:
 
 @njit(folder=True)
 def estimate(ring, node, rule, interest, chance, scratch):
-    """Estimate the medians of a node, and renew its fingers. Return how many fingers changed."""
-    if ring.after[node] == node:
-        return 0
-    sample_arcs(ring, node, rule, chance, scratch)
+    """Estimate the medians of a node in one instant, and renew its fingers. Return how many fingers changed."""
+    scratch.counts[0] = scratch.counts[1] = 0
+    while not sample_arc(ring, node, rule, chance, scratch):
+        pass
+    like_samples(node, rule, interest, scratch)
+    return choose_fingers(ring, node, rule, chance, scratch)
+
+
+@njit(folder=True)
+def like_samples(node, rule, interest, scratch):
+    """Set how similar the samples are. Only those from walks have told their interests."""
     if rule.two_choices:
         mark_topics(interest, node)
         for place in range(scratch.counts[1]):
             if scratch.likings[place] != 0:
                 scratch.likings[place] = likeness(interest, node, scratch.pool[place])
-    return choose_fingers(ring, node, rule, chance, scratch)
 
 
 @njit(folder=True)
-def sample_arcs(ring, node, rule, chance, scratch):
-    """Find medians and samples. Samples from walks get liking 1 for now, those from known successors 0."""
+def sample_arc(ring, node, rule, chance, scratch):
+    """Sample the arc up to the last median, or the whole circle, and find its median. Return whether it was the last.
+
+    Samples from walks get liking 1 for now, those from known successors 0.
+    """
     medians, pool, likings, _, walked, links, counts = scratch
     begin = ring.labels[node]
-    counts[0] = counts[1] = 0
-    reach = begin - begin  # 0 is the whole circle.
-    while counts[0] < MEDIANS_MAX:
-        for turn in range(rule.walks):
-            end = walk(ring, node, reach, rule.steps, chance, links)
-            if end < 0:
-                return
-            place = turn
-            while place > 0 and ring.labels[walked[place - 1]] - begin > ring.labels[end] - begin:
-                walked[place] = walked[place - 1]
-                place -= 1
-            walked[place] = end
-        for turn in range(rule.walks):
-            pool[counts[1]], likings[counts[1]] = walked[turn], 1.0
-            counts[1] += 1
-        if halve(ring, node, walked[(rule.walks - 1) // 2], rule, scratch):
-            return
-        reach = medians[counts[0] - 1]
+    reach = medians[counts[0] - 1] if counts[0] else begin - begin  # 0 is the whole circle.
+    if counts[0] == MEDIANS_MAX:
+        return True
+    first = np.int64(-1)
+    if counts[0] == 0 and is_new(ring, node):
+        first = np.int64(ring.after[node])
+    for turn in range(rule.walks):
+        end = walk(ring, node, reach, rule.steps, chance, links, first)
+        if end < 0:
+            return True
+        place = turn
+        while place > 0 and ring.labels[walked[place - 1]] - begin > ring.labels[end] - begin:
+            walked[place] = walked[place - 1]
+            place -= 1
+        walked[place] = end
+    for turn in range(rule.walks):
+        pool[counts[1]], likings[counts[1]] = walked[turn], 1.0
+        counts[1] += 1
+    return halve(ring, node, walked[(rule.walks - 1) // 2], rule, scratch)
+
+
+@njit(folder=True)
+def is_new(ring, node):
+    """Return whether a node has no fingers yet. It has just joined, and knows its successor and nobody else."""
+    for slot in range(ring.wanted[node]):
+        if ring.fingers[node, slot] >= 0:
+            return False
+    return ring.after[node] != node
 
 
 @njit(folder=True)
@@ -161,10 +180,13 @@ def halve(ring, node, median, rule, scratch):
 
 
 @njit(folder=True)
-def walk(ring, origin, reach, steps, chance, links):
-    """Walk over links that end inside the open arc from `origin`. Return where the walk ends; -1: no link does."""
+def walk(ring, origin, reach, steps, chance, links, first):
+    """Walk over links that end inside the open arc from `origin`. Return where the walk ends; -1: no link does.
+
+    `first` is where the walk goes first; -1: over any link.
+    """
     begin, limit = ring.labels[origin], reach - _ONE
-    node = step(ring, origin, begin, limit, chance, links)
+    node = first if first >= 0 else step(ring, origin, begin, limit, chance, links)
     if node < 0:
         return -1
     for _ in range(steps - 1):

@@ -17,19 +17,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trellis.cycles.calendar import Calendar, enter, next_time, take
+from trellis.cycles.calendar import Calendar, enter, is_full, next_time, take
 from trellis.cycles.chance import below
-from trellis.cycles.fingers import Estimate, FingerRule, Interest, estimate, likeness, mark_topics
-from trellis.cycles.members import Members, announce, asked_sample, sampling_round, send_up
+from trellis.cycles.estimates import Estimates, begin_estimate, is_scarce, next_arc
+from trellis.cycles.fingers import Estimate, FingerRule, Interest, likeness, mark_topics
+from trellis.cycles.members import Members, asked_sample, begin_part, sampling_round, tell_parent
 from trellis.cycles.oscar import Oscar, home_of, is_crowded, last_before, middle_behind, owns, put_behind
 from trellis.cycles.parts import is_short
 from trellis.cycles.trees import Trees, join
 from trellis.jit import njit
 
 LATENCY_MS = 10  # the event engine's default
-BEGIN, CONTROL, INQUIRE, CHOOSE, PLACE, NAME, ENTER, ANNOUNCE, SAMPLE, TREES = range(10)  # kinds of events
-ESTIMATE, TIMER = 10, 12  # with 0 added for the control ring, and 1 for the skewed one
-DONE, CROWDED_CONTROL, CROWDED_SKEWED, SHORT_MEMBERS, SHORT_TREES = range(5)  # what `run` returns
+BEGIN, CONTROL, INQUIRE, CHOOSE, PLACE, NAME, ENTER, ANNOUNCE, SAMPLE, TREES, TELL = range(11)  # kinds of events
+ESTIMATE, TIMER = 12, 14  # with 0 added for the control ring, and 1 for the skewed one
+# What `run` returns.
+DONE, CROWDED_CONTROL, CROWDED_SKEWED, SHORT_MEMBERS, SHORT_TREES, SHORT_CONTROL, SHORT_SKEWED, SHORT_CALENDAR = range(
+    8
+)
+HALFWAY_MS = 4 * LATENCY_MS  # from the beginning of an arc's walks to the instant whose links they see
 _CONTROL_PATIENCE_MS, _CONTROL_RETRY_MS = 100, 200  # A joining node waits for the control ring, then asks again.
 _NAME_MS = 151  # from entering by name until a node knows that it is on the ring
 
@@ -42,6 +47,7 @@ class Settings(NamedTuple):
     sample_ms: int
     estimate_ms: int
     estimate_ms_max: int
+    events_max: int  # events that one step of a run may enter into the calendar
 
 
 class Joins(NamedTuple):
@@ -51,10 +57,11 @@ class Joins(NamedTuple):
     order: Any  # int32[nodes]: the nodes as they join
     turns: Any  # int32[nodes]: the place of a node in `order`
     chosen: Any  # int32[nodes]: through whom a node joins, or behind whom it will be placed
+    answered: Any  # int64[nodes]: when a node has the answers of all homes
     intervals: Any  # int64[2, nodes]: from the last estimate to the next one, on both rings
     seen: Any  # int32[nodes]: scratch of `most_similar`
     chance: Any  # uint64[1]
-    changed: Any  # int64[1]: when a link or a tree has changed last
+    changed: Any  # int64[2]: when a link or a tree has changed last; how often links of the skewed ring have changed
 
 
 class State(NamedTuple):
@@ -64,6 +71,8 @@ class State(NamedTuple):
     skewed: Oscar
     control_scratch: Estimate
     skewed_scratch: Estimate
+    control_estimates: Estimates
+    skewed_estimates: Estimates
     members: Members
     trees: Trees
     calendar: Calendar
@@ -80,6 +89,7 @@ def run(state, settings, until, margin):
     """Let everything happen that is due by `until`. Return DONE, or which arrays must be made larger before."""
     control, skewed, calendar, joins = state.control, state.skewed, state.calendar, state.joins
     members, interest, places, chance = state.members, state.interest, state.places, state.member_chance
+    control_estimates, skewed_estimates = state.control_estimates, state.skewed_estimates
     while True:
         if is_crowded(control):
             return CROWDED_CONTROL
@@ -89,6 +99,12 @@ def run(state, settings, until, margin):
             return SHORT_MEMBERS
         if is_short(state.trees.parts, margin):
             return SHORT_TREES
+        if is_scarce(control_estimates):
+            return SHORT_CONTROL
+        if is_scarce(skewed_estimates):
+            return SHORT_SKEWED
+        if is_full(calendar, settings.events_max):
+            return SHORT_CALENDAR
         now = next_time(calendar)
         if now < 0 or now > until:
             return DONE
@@ -96,38 +112,50 @@ def run(state, settings, until, margin):
         if kind == BEGIN:
             begin(control, calendar, joins, now, node, settings.sample_ms)
         elif kind == CONTROL:
-            enter_control(control, members, joins, places, node, chance)
-            begin_estimates(control, calendar, joins, now, node, 0, settings.control.steps, settings.estimate_ms)
+            enter_control(control, members, calendar, joins, places, now, node)
+            begin_estimates(control, control_estimates, calendar, joins, now, node, 0, settings.estimate_ms)
         elif kind == INQUIRE:
-            inquire(control, calendar, interest, places, now, node, settings.is_similar)
+            inquire(control, calendar, interest, joins, places, now, node, settings.is_similar)
         elif kind == CHOOSE:
-            choose(control, members, calendar, interest, joins, places, now, node, chance)
+            choose(control, members, calendar, interest, joins, places, node, chance)
         elif kind == PLACE:
             last = np.int64(joins.chosen[node])
             put_behind(skewed, node, last, middle_behind(skewed, last))
-            begin_estimates(skewed, calendar, joins, now, node, 1, settings.skewed.steps, settings.estimate_ms)
+            begin_estimates(skewed, skewed_estimates, calendar, joins, now, node, 1, settings.estimate_ms)
             enter(calendar, now + LATENCY_MS, ANNOUNCE, node)
         elif kind == NAME:
             enter_by_name(skewed, calendar, joins, now, node)
         elif kind == ENTER:
             put_by_name(skewed, joins, node)
-            begin_estimates(skewed, calendar, joins, now, node, 1, settings.skewed.steps, settings.estimate_ms)
+            begin_estimates(skewed, skewed_estimates, calendar, joins, now, node, 1, settings.estimate_ms)
         elif kind == ANNOUNCE:
-            announce(members, control, node, interest, places, chance)
+            for place in range(interest.offsets[node], interest.offsets[node + 1]):
+                enter(calendar, now + LATENCY_MS, TELL, begin_part(members, node, interest.topics[place]))
+        elif kind == TELL:
+            parent = tell_parent(members, control, node, places, chance)  # `node` is a part here.
+            if parent >= 0:
+                enter(calendar, now + LATENCY_MS, TELL, parent)
         elif kind == SAMPLE:
             sampling_round(members, control, node, places, chance)
             enter(calendar, now + settings.sample_ms, SAMPLE, node)
         elif kind == TREES:
             join_trees(state.trees, skewed, members, interest, joins, now, node, settings.is_graft, state.tree_chance)
         elif kind == ESTIMATE:
-            estimate(control, node, settings.control, interest, state.walk_chance, state.control_scratch)
+            rule, scratch = settings.control, state.control_scratch
+            is_over, _ = next_arc(control_estimates, control, node, rule, interest, state.walk_chance, scratch)
+            if not is_over:
+                enter(calendar, now + LATENCY_MS * (rule.steps + 1), ESTIMATE, node)
         elif kind == ESTIMATE + 1:
-            if estimate(skewed, node, settings.skewed, interest, state.walk_chance, state.skewed_scratch):
-                joins.changed[0] = now
+            rule, scratch = settings.skewed, state.skewed_scratch
+            is_over, changes = next_arc(skewed_estimates, skewed, node, rule, interest, state.walk_chance, scratch)
+            if not is_over:
+                enter(calendar, now + LATENCY_MS * (rule.steps + 1), ESTIMATE + 1, node)
+            if changes:
+                joins.changed[0], joins.changed[1] = now, joins.changed[1] + 1
         elif kind == TIMER:
-            estimate_again(control, calendar, joins, now, node, 0, settings.control.steps, settings.estimate_ms_max)
+            estimate_again(control, control_estimates, calendar, joins, now, node, 0, settings.estimate_ms_max)
         else:
-            estimate_again(skewed, calendar, joins, now, node, 1, settings.skewed.steps, settings.estimate_ms_max)
+            estimate_again(skewed, skewed_estimates, calendar, joins, now, node, 1, settings.estimate_ms_max)
 
 
 @njit(folder=True)
@@ -155,13 +183,13 @@ def contact_of(ring, joins, node):
 
 
 @njit(folder=True)
-def enter_control(control, members, joins, places, node, chance):
-    """Enter the control ring. The node behind sends the samples of topics whose home it is no more."""
+def enter_control(control, members, calendar, joins, places, now, node):
+    """Enter the control ring. The node behind hears of it, and sends samples of topics whose home it is no more."""
     put_by_name(control, joins, node)
     part = np.int64(members.firsts[control.after[node]])
     while part >= 0 and control.after[node] != node:
         if members.is_live[part] and owns(control, node, places[members.parts.topic[part]]):
-            send_up(members, control, part, places, chance)
+            enter(calendar, now + 2 * LATENCY_MS, TELL, part)
         part = np.int64(members.sibling[part])
 
 
@@ -179,27 +207,33 @@ def put_by_name(ring, joins, node):
 
 
 @njit(folder=True)
-def inquire(control, calendar, interest, places, now, node, is_similar):
-    """Ask the homes of all topics for samples. The farthest answer decides when the node goes on."""
-    most = 0
+def inquire(control, calendar, interest, joins, places, now, node, is_similar):
+    """Ask the homes of all topics for samples.
+
+    The samples are those of the moment when a request comes to its home, on average. The farthest answer decides when
+    the node goes on.
+    """
     if not is_similar:
         enter(calendar, now, NAME, node)
         return
+    most = all_hops = 0
     for place in range(interest.offsets[node], interest.offsets[node + 1]):
         _, hops = home_of(control, node, places[interest.topics[place]])
-        most = max(most, hops)
-    enter(calendar, now + LATENCY_MS * most, CHOOSE, node)
+        most, all_hops = max(most, hops), all_hops + hops
+    asked_ms = LATENCY_MS * all_hops // max(1, interest.offsets[node + 1] - interest.offsets[node])
+    joins.answered[node] = now + LATENCY_MS * (most + 1)
+    enter(calendar, now + asked_ms, CHOOSE, node)
 
 
 @njit(folder=True)
-def choose(control, members, calendar, interest, joins, places, now, node, chance):
+def choose(control, members, calendar, interest, joins, places, node, chance):
     """Choose the most similar node, and ask it for a position. If none is known, enter by name.  [Alg. 1]"""
     best = most_similar(control, members, interest, joins, places, node, chance)
     if best >= 0:
         joins.chosen[node] = best
-        enter(calendar, now + 2 * LATENCY_MS, PLACE, node)
+        enter(calendar, joins.answered[node] + LATENCY_MS, PLACE, node)
     else:
-        enter(calendar, now + LATENCY_MS, NAME, node)
+        enter(calendar, joins.answered[node], NAME, node)
 
 
 @njit(folder=True)
@@ -244,30 +278,27 @@ def enter_by_name(skewed, calendar, joins, now, node):
 
 
 @njit(folder=True)
-def begin_estimates(ring, calendar, joins, now, node, which, steps, estimate_ms):
+def begin_estimates(ring, estimates, calendar, joins, now, node, which, estimate_ms):
     """Estimate the medians for the first time, and set the timer of the next time."""
-    joins.changed[0] = now
+    joins.changed[0], joins.changed[1] = now, joins.changed[1] + which
     joins.intervals[which, node] = estimate_ms
     wait = estimate_ms + below(joins.chance, max(1, estimate_ms // 10))
     enter(calendar, now + LATENCY_MS + wait, TIMER + which, node)
-    takes = LATENCY_MS + estimate_takes(ring, steps)
     if ring.state[0] == 2:  # The first node has a successor now as well.
-        enter(calendar, now + takes, ESTIMATE + which, ring.after[node])
+        walk_soon(estimates, calendar, now, np.int64(ring.after[node]), which)
     if ring.state[0] > 1:
-        enter(calendar, now + takes, ESTIMATE + which, node)
+        walk_soon(estimates, calendar, now, node, which)
 
 
 @njit(folder=True)
-def estimate_takes(ring, steps):
-    """Return how long the walks of an estimate take: one after the other for each arc, all of an arc at once."""
-    arcs, size = -2, ring.state[0]
-    while size > 0:
-        arcs, size = arcs + 1, size >> 1
-    return LATENCY_MS * (max(arcs, 1) * (steps + 1) + 2)
+def walk_soon(estimates, calendar, now, node, which):
+    """Begin an estimate, unless one is under way. The walks of an arc take place when they are halfway (A-MAG-2)."""
+    if begin_estimate(estimates, node):
+        enter(calendar, now + HALFWAY_MS, ESTIMATE + which, node)
 
 
 @njit(folder=True)
-def estimate_again(ring, calendar, joins, now, node, which, steps, interval_max):
+def estimate_again(ring, estimates, calendar, joins, now, node, which, interval_max):
     """Begin another estimate. The next one comes at three times the distance."""
     has_fingers = False
     for slot in range(ring.wanted[node]):
@@ -278,7 +309,8 @@ def estimate_again(ring, calendar, joins, now, node, which, steps, interval_max)
     joins.intervals[which, node] = interval
     wait = interval + below(joins.chance, max(1, interval // 10))
     enter(calendar, now + wait, TIMER + which, node)
-    enter(calendar, now + estimate_takes(ring, steps), ESTIMATE + which, node)
+    if ring.after[node] != node:
+        walk_soon(estimates, calendar, now, node, which)
 
 
 @njit(folder=True)

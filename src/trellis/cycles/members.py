@@ -73,12 +73,11 @@ def more_members(members: Members, room: int) -> Members:
 
 
 @njit(folder=True)
-def announce(members, control, node, wants, places, chance):
-    """Tell the parents of all topics of a node that it has a position now."""
-    for place in range(wants.offsets[node], wants.offsets[node + 1]):
-        part, _ = take_part(members, node, wants.topics[place])
-        members.is_own[part] = True
-        send_up(members, control, part, places, chance)
+def begin_part(members, node, topic):
+    """Let a node that has a position now be in the tree of one of its topics. Return its part."""
+    part, _ = take_part(members, node, topic)
+    members.is_own[part] = True
+    return part
 
 
 @njit(folder=True)
@@ -116,29 +115,35 @@ def take_part(members, node, topic):
 @njit(folder=True)
 def send_up(members, control, part, places, chance):
     """Send a merged sample to the parent. A parent that comes into the tree by this sends on at once."""
+    while part >= 0:
+        part = tell_parent(members, control, part, places, chance)
+
+
+@njit(folder=True)
+def tell_parent(members, control, part, places, chance):
+    """Send a merged sample to the parent. Return the part of the parent if it comes into the tree by this, or -1."""
     node, topic = np.int64(members.parts.node[part]), np.int64(members.parts.topic[part])
-    while not owns(control, node, places[topic]):
-        hop = next_hop(control, node, places[topic])
-        if hop < 0:
-            hop = np.int64(control.after[node])
-        count = merge(members, part, chance)
-        if count == 0:
-            return
-        members.sample[part, :count] = members.entries[:count]
-        members.size[part] = count
-        members.stamps[1] += 1
-        parent, is_new = np.int64(members.parent[part]), False
-        if parent < 0 or members.parts.node[parent] != hop or not members.is_live[parent]:
-            leave_parent(members, part)
-            parent, is_new = take_part(members, hop, topic)
-            members.parent[part], members.preceding[part] = parent, -1
-            members.following[part] = members.first[parent]
-            if members.first[parent] >= 0:
-                members.preceding[members.first[parent]] = part
-            members.first[parent] = part
-        if not is_new:
-            return
-        part, node = parent, hop
+    if owns(control, node, places[topic]):
+        return np.int64(-1)
+    hop = next_hop(control, node, places[topic])
+    if hop < 0:
+        hop = np.int64(control.after[node])
+    count = merge(members, part, chance)
+    if count == 0:
+        return np.int64(-1)
+    members.sample[part, :count] = members.entries[:count]
+    members.size[part] = count
+    members.stamps[1] += 1
+    parent, is_new = np.int64(members.parent[part]), False
+    if parent < 0 or members.parts.node[parent] != hop or not members.is_live[parent]:
+        leave_parent(members, part)
+        parent, is_new = take_part(members, hop, topic)
+        members.parent[part], members.preceding[part] = parent, -1
+        members.following[part] = members.first[parent]
+        if members.first[parent] >= 0:
+            members.preceding[members.first[parent]] = part
+        members.first[parent] = part
+    return parent if is_new else np.int64(-1)
 
 
 @njit(folder=True)

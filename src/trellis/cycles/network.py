@@ -16,14 +16,26 @@ from typing import Any
 import numpy as np
 
 from trellis.cycles.chance import stream
-from trellis.cycles.churn import begin_table, begin_views, drop_silent, leave_tables
+from trellis.cycles.churn import begin_table, begin_views, drop_silent, known_links, leave_tables
 from trellis.cycles.cover import SPOKE, make_cover
 from trellis.cycles.gateways import elect_cycle, make_proposals
 from trellis.cycles.instance import Instance
 from trellis.cycles.newscast import AGE_MAX, NODES_MAX, make_views, newscast_cycle
 from trellis.cycles.opt import Terms, leave_links, links_with, make_agreed, make_mail, profile_cycle, swap_cycle
 from trellis.cycles.presence import GONE, NEVER, ROUND, make_presence
-from trellis.cycles.spread import OPT, RVR, VITIS, Instants, Tally, join_links, make_scratch, make_tally, spread
+from trellis.cycles.spread import (
+    OPT,
+    RVR,
+    VITIS,
+    Instants,
+    Lag,
+    Tally,
+    join_links,
+    make_scratch,
+    make_tally,
+    no_lag,
+    spread,
+)
 from trellis.cycles.tables import Links, Rule, links_of, make_tables, table_cycle
 from trellis.errors import InputError
 from trellis.protocols.newscast import NewscastConfig
@@ -82,6 +94,7 @@ class Network(ABC):
 
     def join(self, node: int, until: int = NEVER) -> None:
         """Let a node join, before the present round. `until` is the round in which it will leave."""
+        self._keep_paths()
         presence = self.presence
         presence.alive[node], presence.since[node], presence.until[node] = True, self.round, until
         presence.clock[GONE] -= 1
@@ -91,6 +104,7 @@ class Network(ABC):
 
     def leave(self, node: int) -> None:
         """Let a node leave, before the present round. It tells its neighbors."""
+        self._keep_paths()
         self.presence.alive[node] = False
         self.presence.clock[GONE] += 1
         self._end(node)
@@ -109,6 +123,13 @@ class Network(ABC):
         """Return the links of each node that is there."""
         found = np.bincount(np.concatenate(self.standing), minlength=len(self.instance.nodes))
         return found[self.presence.alive]
+
+    def _keep_paths(self) -> None:  # noqa: B027  a hook that a system may leave empty
+        """Remember the present links before a node joins or leaves, where relay paths lag behind them."""
+
+    def lag(self) -> Lag:
+        """Return the links of the instant before, where relay paths lag behind."""
+        return no_lag()
 
     @abstractmethod
     def _begin(self, node: int) -> None:
@@ -140,18 +161,25 @@ class Network(ABC):
     def _arrays(self) -> Iterable[Any]:
         """Return the arrays that make up the state of the system."""
 
-    def publish(self, topics: Sequence[int] | Any, publishers: Sequence[int] | Any) -> Tally:
-        """Publish an event on each of `topics`, and return the counts of all events so far."""
+    def publish(
+        self, topics: Sequence[int] | Any, publishers: Sequence[int] | Any, moments: Sequence[float] | None = None
+    ) -> Tally:
+        """Publish an event on each of `topics`, and return the counts of all events so far.
+
+        `moments` says when in the period, from 0 to 1. It matters only while nodes join and leave.
+        """
         if self._scratch is None:
             self._scratch = make_scratch(len(self.instance.nodes))
         instants, carrying = self.instants()
         spread(
             np.asarray(topics, np.int64),
             np.asarray(publishers, np.int64),
+            (np.asarray([0.5] * len(topics) if moments is None else moments) * 2**32).astype(np.int64),
             self.instance.wants,
             self.presence,
             carrying,
             instants,
+            self.lag(),
             self.kind,
             self._relays_flood,
             self._scratch,
@@ -185,8 +213,11 @@ class RingNetwork(Network):
         self.tables = make_tables(len(instance.nodes), self.rule, stream(seed, "long links"))
         self.proposals = make_proposals(instance.wants)
         self._past: deque[tuple[Links, Any]] = deque(maxlen=config.linger_rounds)
+        self._before: tuple[Links, Any] | None = None  # the instant before, once nodes come and go
 
     def cycle(self) -> int:
+        if self._before is not None:
+            self._before = self.links, self.looks_up
         if self.round and self.config.linger_rounds:
             self._past.append((self.links, self.looks_up))
         return super().cycle()
@@ -202,6 +233,8 @@ class RingNetwork(Network):
         self.links = Links(*links_of(self.tables, order, mark))
         if self.kind == VITIS:
             proposals, links = self.proposals, self.links
+            if self._before is not None:  # Over a new link no proposals have come yet.
+                links = Links(*known_links(links, self._before[0], mark))
             bounds = self._hops_max, self._take_back
             elect_cycle(proposals, wants, links, presence.alive, order, chance["gateways"], mark, *bounds)
         self.sent["TManRequest"] += swaps + more
@@ -222,6 +255,16 @@ class RingNetwork(Network):
 
     def _arrays(self) -> Iterable[Any]:
         return (*self.tables, *self.proposals)
+
+    def _keep_paths(self) -> None:
+        if self._before is None:
+            self._before = self.links, self.looks_up
+
+    def lag(self) -> Lag:
+        if self._before is None:
+            return no_lag()
+        links, looks_up = self._before
+        return Lag(self.tables.beats, links.offsets, links.peers, looks_up)
 
     def _begin(self, node: int) -> None:
         begin_table(self.tables, self.proposals, self.instance.wants.offsets, node)

@@ -32,7 +32,7 @@ class Trees(NamedTuple):
     children: Any  # int32[parts]
     is_wanted: Any  # bool[parts]: the node subscribes to the topic
     homes: Any  # int32[topics]
-    counts: Any  # int64[3]: links that joins climbed and descended; changes of trees
+    counts: Any  # int64[3]: messages by which joins climbed and descended; changes of trees
 
 
 class Reached(NamedTuple):
@@ -72,6 +72,7 @@ def join(trees, ring, wants, node, topic, start, is_graft):
     root = play_part(trees, wants, home, topic)
     here = NONE
     if is_graft and start >= 0:
+        trees.counts[0] += 1
         here = find_part(trees.parts, start, topic)
         if here >= 0 and trees.parent[here] == NONE:
             here = NONE  # It is not in the tree (yet).

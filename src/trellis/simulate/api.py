@@ -17,6 +17,7 @@ from trellis.simulate.systems import maker_of
 
 if TYPE_CHECKING:
     from trellis.simulate.by_cycles import CycleRun
+    from trellis.simulate.magnet_by_cycles import MagnetRun
     from trellis.simulate.neighbors_by_cycles import NeighborRun
     from trellis.simulate.omen_by_cycles import OMenRun
 
@@ -42,7 +43,7 @@ def simulate(
     broken_stream_s: float | None = None,
     recorder: Recorder | None = None,
     progress: Callable[[Progress], None] | None = None,
-) -> Run | CycleRun | NeighborRun | OMenRun:
+) -> Run | CycleRun | NeighborRun | MagnetRun | OMenRun:
     """Run a distributed protocol in virtual time. The same arguments give the same run, event for event.
 
     The result has a method `summary()`, and `trellis.simulate.run.write_run` writes it to a folder.
@@ -51,7 +52,7 @@ def simulate(
                       of your own (`trellis.simulate.system`)
     options           options of the protocol, by name: {"kg": 3}; see `trellis simulate PROTOCOL --help`
     engine            events: message by message; cycles: round by round on arrays, for large networks (omen, vitis,
-                      rvr, opt, spidercast, similarity and random). See docs/cycles.md
+                      rvr, opt, spidercast, similarity, random, magnet and scribe). See docs/cycles.md
     overlay           links to start from; by default there are none
     churn, schedule   a churn trace, or a schedule of faults of all kinds; give at most one of them
     duration_s        virtual seconds; by default the run ends when nothing changes any more

@@ -1,7 +1,7 @@
 """Run a system on the cycle engine, with the options, measures and result folder of the event engine.
 
 `trellis.cycles` holds the engine itself. This module adds publications, samples and the summary of a run.
-`neighbors_by_cycles.py` does the same for SpiderCast and its baselines.
+`neighbors_by_cycles.py` does the same for SpiderCast and its baselines, `magnet_by_cycles.py` for Magnet.
 """
 
 from __future__ import annotations
@@ -44,14 +44,16 @@ from trellis.simulate.publications import together
 from trellis.simulate.run import Progress, RunConfig, link_names, planned_of, topics_by_node
 from trellis.simulate.schedule import Fault, Schedule
 from trellis.simulate.system import System
+from trellis.simulate.systems.magnet import Magnet
 from trellis.simulate.systems.omen import OMen
 from trellis.simulate.systems.spidercast import NeighborSystem
 
 if TYPE_CHECKING:
+    from trellis.simulate.magnet_by_cycles import MagnetRun
     from trellis.simulate.neighbors_by_cycles import NeighborRun
     from trellis.simulate.omen_by_cycles import OMenRun
 
-SYSTEMS = ("vitis", "rvr", "opt", "spidercast", "similarity", "random", "omen")
+SYSTEMS = ("vitis", "rvr", "opt", "spidercast", "similarity", "random", "omen", "magnet", "scribe")
 
 
 @dataclass(eq=False)
@@ -117,13 +119,13 @@ def simulate_cycles(
     churn: ChurnTrace | None = None,
     schedule: Schedule | None = None,
     progress: Callable[[Progress], None] | None = None,
-) -> CycleRun | NeighborRun | OMenRun:
+) -> CycleRun | NeighborRun | MagnetRun | OMenRun:
     """Run `system` on `interests` in cycles, with the events of a churn trace or of a schedule.
 
     Vitis, RVR and OPT take publications, joins and leaves. OMen takes joins, leaves and crashes. The others take
     publications only. Other faults are refused.
     """
-    if not isinstance(system, TableSystem | NeighborSystem | OMen) or system.name not in SYSTEMS:
+    if not isinstance(system, TableSystem | NeighborSystem | Magnet | OMen) or system.name not in SYSTEMS:
         raise InputError("", f"the cycle engine does not run {system.name}", f"choose from {', '.join(SYSTEMS)}")
     tables = isinstance(system, TableSystem)
     refuse_options(config, churn is not None and not isinstance(system, NeighborSystem), isinstance(system, OMen))
@@ -139,6 +141,10 @@ def simulate_cycles(
         from trellis.simulate.neighbors_by_cycles import simulate_neighbors
 
         return simulate_neighbors(system, interests, config, overlay, schedule, progress)
+    if isinstance(system, Magnet):
+        from trellis.simulate.magnet_by_cycles import simulate_magnet
+
+        return simulate_magnet(system, interests, config, overlay, schedule, progress)
     if config.view_share != 1.0 or overlay is not None:
         what = "an overlay to start from" if overlay is not None else "a share of the membership"
         raise InputError("", f"these systems find each other by gossip: {what} has no effect", "leave it out")
@@ -241,7 +247,7 @@ class Plan:
 
     def __init__(self, instance: Instance, schedule: Schedule, period_ms: int) -> None:
         """Raise InputError for a node or a topic that is not in the interests."""
-        self.instance = instance
+        self.instance, self._period_ms = instance, period_ms
         self._node = {name: place for place, name in enumerate(instance.nodes)}
         self._topic = {name: place for place, name in enumerate(instance.topics)}
         self.rounds: dict[int, list[Fault]] = {}
@@ -264,14 +270,16 @@ class Plan:
         for fault in self.rounds.get(now, ()):
             node = self._node[fault.nodes[0]]
             if fault.kind == "publish":
-                published.append((self._topic[fault.topics[0]], node))
+                moment = fault.time_ms % self._period_ms / self._period_ms
+                published.append((self._topic[fault.topics[0]], node, moment))
             elif fault.kind == "join" and not alive[node]:
                 network.join(node, self._next_leave(node, now))
             elif fault.kind == "leave" and alive[node]:
                 network.leave(node)
-        published = [(topic, node) for topic, node in published if alive[node]]
+        published = [event for event in published if alive[event[1]]]
         if published:
-            network.publish([topic for topic, _ in published], [node for _, node in published])
+            topics, nodes, moments = zip(*published, strict=True)
+            network.publish(topics, nodes, moments)
 
     def _next_leave(self, node: int, now: int) -> int:
         return min((when for when in self._leaves.get(node, ()) if when >= now), default=NEVER)

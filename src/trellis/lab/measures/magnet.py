@@ -1,8 +1,9 @@
 """Magnet and the strawman: relays on their trees.  [MG §4]
 
 Everybody joins, one by one; then all trees are joined; then relays are read off the trees. Cost = relays per published
-message, topics weighted by rate (E-17). A case with `model` "converged" takes the tables that the protocol comes to
-from `trellis.lab.converged` instead of running it.
+message, topics weighted by rate (E-17). Cases with `engine: cycles` run on the cycle engine, all others run the
+protocol's own code message by message. A case with `model` "converged" runs neither: it takes tables as perfect as the
+protocol could make them from `trellis.lab.converged`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from trellis.cycles.instance import make_instance
+from trellis.cycles.magnet_network import MagnetNetwork
 from trellis.lab.converged import build
 from trellis.lab.converged import relays as read_off
 from trellis.lab.experiment import Parameters
@@ -23,8 +26,9 @@ from trellis.measure.powerlaw import ccdf_slope, fit_power_law
 from trellis.model import Interests
 from trellis.simulate.engine import Engine
 from trellis.simulate.run import topics_by_node
+from trellis.simulate.system import World
 from trellis.simulate.systems import maker_of
-from trellis.simulate.systems.magnet import node_of, reach_all
+from trellis.simulate.systems.magnet import Magnet, node_of, reach_all
 from trellis.workloads.configs import Hierarchical, Multimodal, Spatial, Uniform, WorkloadConfig
 from trellis.workloads.generate import generate
 from trellis.workloads.hierarchical import grow
@@ -57,21 +61,25 @@ def interests_of(parameters: Parameters, seed: int, inputs: Inputs) -> Interests
     return inputs.interests(parameters, seed) if "interests" in parameters else generate(config_of(parameters), seed)
 
 
+def system_of(system: str, parameters: Parameters, nodes: int, by_topic: dict[str, float]) -> Magnet:
+    """Return the system, with trees that wait until all have joined."""
+    options = {"links": int(parameters.get("links", 19)), "tree": str(parameters.get("tree", "graft"))}
+    first = FIRST_GAP_MS if nodes >= LARGE else 0  # a large ring needs its first nodes in good places
+    gaps = {"join_gap_ms": GAP_MS, "first_gap_ms": first}
+    made = cast(Magnet, maker_of(SYSTEMS[system])(**options, **gaps, period_ms=10_000, sample_ms=20_000))
+    made.trees_ms = made.begins_ms(nodes)[-1] + 10_000
+    made.topic_rates = by_topic if parameters.get("alpha") else None  # A-MAG-1: weighted wherever rates differ
+    return made
+
+
 def grown(
     system: str, parameters: Parameters, interests: Interests, seed: int
 ) -> tuple[Engine, list[Any], dict[str, float]]:
     """Both rings and all trees stand. The engine, what a publication on each topic would reach, and the rates."""
-    wanted, alpha = topics_by_node(interests), float(parameters.get("alpha", 0.0))
-    by_topic = rates_of(parameters, interests, seed)
-    options = {"links": int(parameters.get("links", 19)), "tree": str(parameters.get("tree", "graft"))}
-    first = FIRST_GAP_MS if len(wanted) >= LARGE else 0  # a large ring needs its first nodes in good places
-    gaps = {"join_gap_ms": GAP_MS, "first_gap_ms": first}
-    made = cast(Any, maker_of(SYSTEMS[system])(**options, **gaps, period_ms=10_000, sample_ms=20_000))
-    joined_ms = made.begins_ms(len(wanted))[-1]
-    made.trees_ms = joined_ms + 10_000
-    made.topic_rates = by_topic if alpha else None  # A-MAG-1: weighted wherever rates differ
+    wanted, by_topic = topics_by_node(interests), rates_of(parameters, interests, seed)
+    made = system_of(system, parameters, len(wanted), by_topic)
     engine = Engine(made, wanted, seed=seed)
-    engine.run(made.trees_ms + joined_ms // 2 + 5_000)
+    engine.run(built_ms(made, len(wanted)))
     found = reach_all(engine.world)
     for _ in range(TRIES):  # until everybody hangs on its trees
         if all(len(one.subscribers) == one.reached for one in found):
@@ -79,6 +87,23 @@ def grown(
         engine.run(engine.world.now_ms + 2_000)
         found = reach_all(engine.world)
     return engine, found, by_topic
+
+
+def grown_by_cycles(
+    system: str, parameters: Parameters, interests: Interests, seed: int
+) -> tuple[MagnetNetwork, dict[str, float]]:
+    """The same on the cycle engine, where a tree join is over at once."""
+    wanted, by_topic = topics_by_node(interests), rates_of(parameters, interests, seed)
+    made = system_of(system, parameters, len(wanted), by_topic)
+    instance = make_instance(wanted, made.topic_rates)
+    network = MagnetNetwork(instance, made.config, made.begins_ms(len(wanted)), made.trees_ms, seed)
+    network.run(built_ms(made, len(wanted)))
+    return network, by_topic
+
+
+def built_ms(made: Magnet, nodes: int) -> int:
+    """Return when all trees stand."""
+    return made.trees_ms + made.begins_ms(nodes)[-1] // 2 + 5_000
 
 
 def rates_of(parameters: Parameters, interests: Interests, seed: int) -> dict[str, float]:
@@ -95,6 +120,12 @@ def cost(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Foun
         net = build(topics_by_node(interests), seed, similar=system == "Magnet", links=links, rates=known)
         relays, missed = read_off(net, seed, str(parameters.get("tree", "graft"))), 0
         degrees = [2 * len(down) for down in net.down]  # each link is a finger of one end and a guest at the other
+    elif parameters.get("engine") == "cycles":
+        network, rate = grown_by_cycles(system, parameters, interests, seed)
+        reached = network.reached()
+        relays = dict(zip(network.instance.topics, reached.relays.tolist(), strict=True))
+        missed = interests.subscriptions - int(reached.reached.sum())
+        degrees = np.bincount(np.concatenate(network.links()), minlength=len(interests.nodes)).tolist()
     else:
         engine, found, rate = grown(system, parameters, interests, seed)
         relays = {one.topic: len(one.relays) for one in found}
@@ -121,20 +152,29 @@ def cost(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Foun
 
 
 def partitions(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Found:
-    """Ranks of the medians that nodes estimated, over n / 2^j.  [MG Fig. 1] Strawman: uniform labels."""
+    """Ranks of the medians that nodes estimate, over n / 2^j.  [MG Fig. 1] Strawman: uniform labels.
+
+    By the protocol these are each node's last estimate. In cycles every node estimates once more at the end.
+    """
     interests = generate(Multimodal(int(parameters["nodes"]), 20, Sizes(2, 2), 1, 10), seed)
-    engine, _, _ = grown(system, parameters, interests, seed)
-    world = engine.world
+    if parameters.get("engine") == "cycles":
+        network, _ = grown_by_cycles(system, parameters, interests, seed)
+        ranks = network.median_ranks()
+    else:
+        ranks = median_ranks(grown(system, parameters, interests, seed)[0].world)
+    ratios = []
+    for place in range(int(log2(len(ranks))) - 2):
+        sizes = [found[place] for found in ranks if len(found) > place]
+        ratios.append(statistics.mean(sizes) / (len(ranks) / 2 ** (place + 1)))
+    return {"ratio": ratios}
+
+
+def median_ranks(world: World) -> list[list[int]]:
+    """Return for each node how many nodes away its medians are, from far to near."""
     ring = sorted(world.living, key=lambda node: cast(Any, node_of(world, node)).skewed.me.label)
     rank = {node: place for place, node in enumerate(ring)}
-    ratios = []
-    for place in range(int(log2(len(ring))) - 2):
-        medians = [node_of(world, node).skewed.fingers.medians for node in ring]
-        sizes = [
-            (rank[m[place].node] - rank[n]) % len(ring) for n, m in zip(ring, medians, strict=True) if len(m) > place
-        ]
-        ratios.append(statistics.mean(sizes) / (len(ring) / 2 ** (place + 1)))
-    return {"ratio": ratios}
+    medians = [node_of(world, node).skewed.fingers.medians for node in ring]
+    return [[(rank[m.node] - rank[n]) % len(ring) for m in found] for n, found in zip(ring, medians, strict=True)]
 
 
 def tail(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Found:

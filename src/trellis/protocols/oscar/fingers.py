@@ -70,6 +70,7 @@ class Fingers:
         self._interval_ms = config.estimate_ms
         self._silence: dict[NodeId, int] = {}  # Heartbeats since a finger, or a node whose finger we are, was heard.
         self._asked: dict[NodeId, Peer] = {}  # Nodes that were sent a `Connect` and have not answered.
+        self._late: set[NodeId] = set()  # Those of them that were asked before the last heartbeat.
         self._parting: dict[NodeId, int] = {}  # fingers that will be given up -> heartbeats since then
 
     # Medians
@@ -79,6 +80,7 @@ class Fingers:
         self.medians, self.partitions = [], []
         self._silence.clear()
         self._asked.clear()
+        self._late.clear()
         self._parting.clear()
         self._interval_ms = self.config.estimate_ms
         beat = SetTimer(f"{self.layer}/beat", 1 + self.random.randrange(self.config.beat_ms))
@@ -341,7 +343,9 @@ class Fingers:
         to_finger, to_guest = Beat(self.layer, me, True), Beat(self.layer, me, False)
         effects += [Send(node, to_finger) for node in (*table.fingers, *table.parting)]
         effects += [Send(node, to_guest) for node in table.guests]
-        self._asked.clear()  # An answer that comes later is answered with `Unlink`.
+        # An answer that has not come by the second heartbeat is answered with `Unlink`.
+        self._asked = {node: peer for node, peer in self._asked.items() if node not in self._late}
+        self._late = set(self._asked)
         return [*effects, *(self.estimate() if lost else [])]
 
     def on_down(self, node: NodeId) -> Effects:

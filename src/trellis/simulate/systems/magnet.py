@@ -181,10 +181,9 @@ class Magnet(System):
         }
 
     def draw(self, run: Run, folder: Path) -> None:
-        from trellis.simulate.systems.magnet_figures import draw_ring, draw_tree
+        from trellis.simulate.systems.magnet_figures import draw_world
 
-        draw_ring(run.engine.world, folder / "ring.png")
-        draw_tree(run.engine.world, folder / "tree.png")
+        draw_world(run.engine.world, folder)
 
     def check_settled(self, world: World) -> None:
         check_ring(world, "control")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from itertools import islice
 from math import cos, pi, sin
 from pathlib import Path
 from typing import Any, cast
@@ -11,6 +14,7 @@ from trellis.protocols.magnet import MagnetNode
 from trellis.simulate.system import World
 from trellis.simulate.systems.magnet_trees import Reach, reach
 
+Wanted = Mapping[NodeId, tuple[Topic, ...]]
 _WANTED, _RELAY, _HOME = "#2a7f3f", "#c8401f", "#1f4fc8"
 
 
@@ -21,41 +25,45 @@ def ring_order(world: World) -> list[NodeId]:
     return sorted(placed, key=lambda name: placed[name])
 
 
-def middle_topic(world: World) -> Topic | None:
+def middle_topic(wanted: Wanted) -> Topic | None:
     """Return a topic of median popularity, whose tree is neither too small nor too dense to draw."""
-    popularity = _popularity(world)
+    popularity = _popularity(wanted)
     ordered = sorted(popularity, key=lambda topic: (popularity[topic], topic))
     return ordered[len(ordered) // 2] if ordered else None
 
 
-def draw_ring(world: World, path: Path) -> None:
+def draw_world(world: World, folder: Path) -> None:
+    """Draw the ring and a tree of a run of the event engine."""
+    order, wanted = ring_order(world), {name: world.topics_of(name) for name in world.living}
+    topic = middle_topic(wanted)
+    draw_ring(order, wanted, world.links(), folder / "ring.png")
+    draw_tree(order, None if topic is None else reach(world, topic), folder / "tree.png")
+
+
+def draw_ring(order: list[NodeId], wanted: Wanted, links: Iterable[tuple[NodeId, NodeId]], path: Path) -> None:
     """Draw nodes by rank, each in the color of its most popular topic. Few changes of color mean good clustering."""
     plt = _pyplot()
-    order, popularity = ring_order(world), _popularity(world)
-    topics = sorted({topic for name in order if (topic := _main_topic(world, name, popularity)) is not None})
+    popularity = _popularity(wanted)
+    main = {name: max(wanted[name], key=lambda topic: (popularity[topic], topic), default=None) for name in order}
+    topics = sorted({topic for topic in main.values() if topic is not None})
     shade = {topic: place / max(1, len(topics) - 1) for place, topic in enumerate(topics)}
     figure, axes = plt.subplots(figsize=(7, 7))
     spots = {name: _spot(place, len(order)) for place, name in enumerate(order)}
-    for u, v in world.links()[:20_000]:
+    for u, v in islice(links, 20_000):
         if u in spots and v in spots:
             axes.plot(*zip(spots[u], spots[v], strict=True), color="#bbbbbb", linewidth=0.2, alpha=0.4, zorder=1)
-    colours = [
-        plt.get_cmap("turbo")(shade[topic]) if (topic := _main_topic(world, name, popularity)) else "#000000"
-        for name in order
-    ]
-    axes.scatter(*zip(*spots.values(), strict=True), c=colours, s=max(4, 4000 / max(1, len(order))), zorder=2)
+    colours = [plt.get_cmap("turbo")(shade[topic]) if (topic := main[name]) else "#000000" for name in order]
+    if order:
+        axes.scatter(*zip(*spots.values(), strict=True), c=colours, s=max(4, 4000 / len(order)), zorder=2)
     axes.set_title(f"skewed ring, {len(order):,} nodes by rank, coloured by their most popular topic")
     _finish(plt, figure, axes, path)
 
 
-def draw_tree(world: World, path: Path, topic: Topic | None = None) -> None:
+def draw_tree(order: list[NodeId], found: Reach | None, path: Path) -> None:
     """Draw the nodes that get a publication on the topic: subscribers, relays that do not subscribe, and the home."""
     plt = _pyplot()
-    chosen = topic if topic is not None else middle_topic(world)
     figure, axes = plt.subplots(figsize=(7, 7))
-    if chosen is not None:
-        found: Reach = reach(world, chosen)
-        order = ring_order(world)
+    if found is not None and order:
         spots = {name: _spot(place, len(order)) for place, name in enumerate(order)}
         for child, parent in found.parents.items():
             if parent is not None:
@@ -67,21 +75,13 @@ def draw_tree(world: World, path: Path, topic: Topic | None = None) -> None:
         if nodes:
             axes.scatter(*zip(*(spots[name] for name in nodes), strict=True), c=colours, s=24, zorder=2)
         axes.set_title(
-            f"{chosen}: {len(found.subscribers)} subscribers (green), {len(relays)} relays (red), home (blue)"
+            f"{found.topic}: {len(found.subscribers)} subscribers (green), {len(relays)} relays (red), home (blue)"
         )
     _finish(plt, figure, axes, path)
 
 
-def _main_topic(world: World, node: NodeId, popularity: dict[Topic, int]) -> Topic | None:
-    return max(world.topics_of(node), key=lambda topic: (popularity[topic], topic), default=None)
-
-
-def _popularity(world: World) -> dict[Topic, int]:
-    found: dict[Topic, int] = {}
-    for name in world.living:
-        for topic in world.topics_of(name):
-            found[topic] = found.get(topic, 0) + 1
-    return found
+def _popularity(wanted: Wanted) -> Counter[Topic]:
+    return Counter(topic for topics in wanted.values() for topic in topics)
 
 
 def _spot(place: int, count: int) -> tuple[float, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trellis.lab.catalogue.magnet import fig3, fig6, fig7
-from trellis.lab.catalogue.magnet.shared import MODEL, NODES, SEEDS, all_savings, pairs
+from trellis.lab.catalogue.magnet.shared import NODES, SEEDS, all_savings, engine, pairs
 from trellis.lab.experiment import Bars, Case, Experiment
 from trellis.lab.inputs import AtHand
 from trellis.lab.table import Table
@@ -34,7 +34,7 @@ def rule_abs(table: Table) -> Rule:
 
 def run_worse(scale: str, at_hand: AtHand) -> list[Case]:
     few = {"topics": 200, "subs": 5} if scale == "smoke" else {"topics": 1000, "subs": 50}
-    return [*run_abs(scale, at_hand), *pairs(None, workload="random", nodes=NODES[scale], model=MODEL[scale], **few)]
+    return [*run_abs(scale, at_hand), *pairs(None, workload="random", nodes=NODES[scale], **engine(scale), **few)]
 
 
 def rule_worse(table: Table) -> Rule:

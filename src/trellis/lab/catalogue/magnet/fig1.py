@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trellis.lab.catalogue.magnet.shared import NODES, SEEDS, multi
+from trellis.lab.catalogue.magnet.shared import NODES, SEEDS, engine, multi
 from trellis.lab.experiment import Bars, Case, Experiment, Over, cases
 from trellis.lab.inputs import AtHand
 from trellis.lab.table import Table
@@ -10,7 +10,8 @@ from trellis.lab.verdict import Rule, between, each_of
 
 
 def run_1(scale: str, at_hand: AtHand) -> list[Case]:
-    return cases("magnet.partitions", ("Magnet", "strawman"), None, nodes=NODES[scale])
+    by = {} if scale == "smoke" else engine(scale)
+    return cases("magnet.partitions", ("Magnet", "strawman"), None, nodes=NODES[scale], **by)
 
 
 def rule_1(table: Table) -> Rule:
@@ -22,7 +23,7 @@ def rule_1(table: Table) -> Rule:
 
 
 def run_2(scale: str, at_hand: AtHand) -> list[Case]:
-    return [case for case in multi(scale, 1, 10, model="protocol") if case.system == "Magnet"]
+    return [case for case in multi(scale, 1, 10) if case.system == "Magnet"]
 
 
 def rule_2(table: Table) -> Rule:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trellis.lab.catalogue.magnet.shared import MODEL, SEEDS, pairs, saving, savings
+from trellis.lab.catalogue.magnet.shared import SEEDS, engine, pairs, saving, savings
 from trellis.lab.experiment import Case, Experiment, Lines
 from trellis.lab.inputs import AtHand
 from trellis.lab.table import Table
@@ -13,7 +13,7 @@ MEANS = {"smoke": (8, 16), "paper": (8, 16, 32)}
 
 
 def run(scale: str, at_hand: AtHand) -> list[Case]:
-    return pairs({"nodes": SIZES[scale], "mean": MEANS[scale]}, workload="spatial", model=MODEL[scale])
+    return pairs({"nodes": SIZES[scale], "mean": MEANS[scale]}, workload="spatial", **engine(scale))
 
 
 def rule(table: Table) -> Rule:

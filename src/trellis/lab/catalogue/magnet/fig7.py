@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trellis.lab.catalogue.magnet.shared import MODEL, SEEDS, pairs, saving, savings
+from trellis.lab.catalogue.magnet.shared import SEEDS, engine, pairs, saving, savings
 from trellis.lab.experiment import Case, Experiment, Lines, Over, cases
 from trellis.lab.inputs import AtHand
 from trellis.lab.table import Table
@@ -28,7 +28,7 @@ def rule_7(table: Table) -> Rule:
 
 def hier(scale: str, **more: float) -> list[Case]:
     first = {"workload": "hier", "nodes": NODES[scale], "z": 16.0, "init_frac": 0.1, "lambda_": 2.0}
-    return pairs(None, **{**first, "model": MODEL[scale], **more})
+    return pairs(None, **{**first, **engine(scale), **more})
 
 
 def shares(table: Table) -> str:

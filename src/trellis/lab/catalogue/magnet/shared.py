@@ -1,7 +1,6 @@
 """What Magnet's figures have in common: pairs of runs, Magnet and the strawman, and the saving between them.
 
-At the papers' sizes relays are those of the converged model: a run of the protocol with 10,000 nodes takes some twenty
-minutes, and a figure has ten such pairs for each seed. Verdicts say so (`judge.py`).
+At the papers' sizes runs are made by the cycle engine. The smallest ones run the protocol's own code.
 """
 
 from __future__ import annotations
@@ -22,7 +21,9 @@ SEEDS = {"smoke": 2, "paper": 3, "beyond": 1}
 MULTI = {"smoke": {"topics": 200, "subs": 10}, "paper": {"topics": 1000, "subs": 50}}
 
 
-MODEL = {"smoke": "protocol", "paper": "converged"}
+def engine(scale: str) -> dict[str, str]:
+    """Return the parameter that names the engine of a run."""
+    return {"model": "protocol"} if scale == "smoke" else {"engine": "cycles"}
 
 
 def pairs(grid: Mapping[str, Sequence[Any]] | None = None, **fixed: Any) -> list[Case]:
@@ -38,7 +39,7 @@ def multi(scale: str, b_p: int, b_n: int, **more: Any) -> list[Case]:
             "b_p": b_p,
             "b_n": b_n,
             "alpha": 0.0,
-            "model": MODEL[scale],
+            **engine(scale),
             **MULTI[scale],
             **more,
         },
@@ -77,7 +78,9 @@ def all_savings(table: Table) -> dict[str, float]:
         )
         other = float(np.mean([s.of(first) for s in table.of_case(same[0], "cost")]))
         text = ", ".join(
-            f"{name} {value}" for name, value in where.items() if name not in ("nodes", "topics", "subs", "model")
+            f"{name} {value}"
+            for name, value in where.items()
+            if name not in ("nodes", "topics", "subs", "model", "engine")
         )
         found[text] = float(100 * (1 - mine / max(other, 1e-9)))
     return found

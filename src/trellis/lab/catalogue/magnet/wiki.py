@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trellis.lab.catalogue.magnet.shared import MODEL, SEEDS, pairs
+from trellis.lab.catalogue.magnet.shared import SEEDS, engine, pairs
 from trellis.lab.experiment import Bars, Case, Experiment
 from trellis.lab.inputs import AtHand
 from trellis.lab.table import Table
@@ -11,8 +11,8 @@ from trellis.lab.verdict import Rule, at_least, between
 
 def run(scale: str, at_hand: AtHand) -> list[Case]:
     if scale == "smoke":
-        return pairs(None, interests="editors", nodes=300, topics=90, links=12, model=MODEL[scale])
-    return pairs(None, interests=at_hand.editors(), nodes=10_000, topics=3000, links=12, model=MODEL[scale])
+        return pairs(None, interests="editors", nodes=300, topics=90, links=12, **engine(scale))
+    return pairs(None, interests=at_hand.editors(), nodes=10_000, topics=3000, links=12, **engine(scale))
 
 
 def rule(table: Table) -> Rule:
