@@ -187,6 +187,7 @@ class Connections:
             is_5 and packet.wants_reasons,
             packet.will,
             {},
+            min(packet.alias_max, self.state.config.alias_max) if is_5 else 0,
             until_ms=None if left_ms is None else self.state.now_ms + left_ms,
         )
         session.link = link

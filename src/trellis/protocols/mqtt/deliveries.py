@@ -26,6 +26,7 @@ from trellis.protocols.mqtt.envelope import (
 )
 from trellis.protocols.mqtt.interests import OURS, QUESTIONS, SHARES
 from trellis.protocols.mqtt.packets import Content, is_text
+from trellis.protocols.mqtt.parts import Assembly
 from trellis.protocols.mqtt.recollections import Recollections
 from trellis.protocols.mqtt.retained import Retained
 from trellis.protocols.mqtt.session import Out, Session, Subscription, Ticket
@@ -44,6 +45,7 @@ class Deliveries:
         self.early: dict[Topic, None] = {}
         self.recollections = Recollections(state, self._give_retained)
         self.shares = Shares(state, self._give_shared)
+        self.assembly = Assembly()
 
     def delivered(self, topic: Topic, origin: NodeId, payload: bytes) -> None:
         """Take in a publication that the mesh has delivered."""
@@ -120,6 +122,7 @@ class Deliveries:
         """Keep a message as retained, if it asks for that and this node has clients."""
         if (
             message.retain
+            and message.part is None
             and self.state.config.listen
             and not self.state.recaller.put(origin, Retained(origin, message))
         ):
@@ -141,9 +144,13 @@ class Deliveries:
             )
             self.recollections.given(session, message.topic)
 
-    def _hand_over(self, origin: NodeId, message: Envelope) -> None:
-        """Give a message to every client with a matching filter."""
-        self._retain(origin, message)
+    def _hand_over(self, origin: NodeId, part: Envelope) -> None:
+        """Give a message to every client with a matching filter, when all its parts have arrived."""
+        message = self.assembly.take(origin, part, self.state.now_ms)
+        if message is None:
+            return
+        if part.part is None:  # Larger messages are not retained.
+            self._retain(origin, message)
         until_ms = self.state.until_ms(message)
         if until_ms is not None and until_ms <= self.state.now_ms:
             self.state.counters["expired"] += 1
@@ -219,6 +226,9 @@ class Deliveries:
         for origin, message in self.state.directory.tick():
             self._hand_over(origin, message)
         self.recollections.tick()
+        self.assembly.tick(self.state.now_ms)
+        self.state.counters["incomplete"] += self.assembly.dropped
+        self.assembly.dropped = 0
 
 
 def _identified(message: Envelope, origin: NodeId) -> Content:

@@ -86,13 +86,13 @@ def _connack(answer: p.ConnAck, version: int) -> bytes:
             raise PacketError(f"3.1.1 has no CONNACK for reason {answer.reason:#x}")
         is_present = answer.session_present and version != p.V31  # 3.1 leaves this byte unused
         return packet(p.CONNACK << 4, bytes((is_present, code)))
-    properties = {
+    properties = {  # in the order of Mosquitto, since tools that compare bytes know that one
+        props.ALIAS_MAX: answer.alias_max,
         props.SESSION_EXPIRY: answer.expiry_s,
         props.ASSIGNED: answer.assigned_client,
         props.KEEP_ALIVE: answer.keep_alive_s,
-        props.RECEIVE_MAX: answer.receive_max,
         props.PACKET_MAX: answer.packet_bytes_max,
-        props.ALIAS_MAX: answer.alias_max,
+        props.RECEIVE_MAX: answer.receive_max,
         props.RETAIN: None if answer.retain_available else 0,
         props.SHARED: None if answer.shared_available else 0,
         props.REASON: answer.text,

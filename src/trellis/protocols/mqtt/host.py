@@ -198,7 +198,8 @@ class Host:
         session = self.state.by_connection.get(connection)
         if session is not None and isinstance(packet, p.Publish) and packet.id is not None:
             for message in session.acknowledged(packet.id, self.state.now_ms, self.state.awake_ms):
-                self.state.out.append(ToClient(connection, message))
+                if session.link is not None:
+                    self.state.send(session.link, message)
 
     # The mesh
 
@@ -307,6 +308,7 @@ class Host:
         self.state.directory.check()
         self.state.recaller.check()
         self.deliveries.recollections.check()
+        self.deliveries.assembly.check()
         self.publications.repeats.check()
         for session in self.state.sessions.values():
             session.check()

@@ -118,6 +118,8 @@ class BrokerState:
 
     def send(self, link: Link, packet: p.Packet) -> None:
         """Send a packet to a client."""
+        if link.alias_max and isinstance(packet, p.Publish):
+            packet = link.aliased(packet)
         self.out.append(ToClient(link.id, packet))
 
     def enter_filter(self, session: Session, filter_: str, subscription: Subscription) -> bool:
