@@ -286,11 +286,12 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             self._admit_mqtt()
 
     def _admit_mqtt(self) -> None:
-        """Check `mqtt.listen`, and let the mesh carry payloads as large as an MQTT packet."""
-        host = parse_address(self.mqtt.listen, "mqtt.listen")[0] if self.mqtt.listen else "localhost"
-        if not self.mqtt.cert and not self.insecure and not is_loopback(host):
-            remedy = "give mqtt.cert and mqtt.key, or say --insecure (insecure = true)"
-            raise InputError("mqtt.listen", f"{host} is beyond loopback and there is no TLS", remedy)
+        """Check the addresses of MQTT listeners, and let the mesh carry payloads as large as an MQTT packet."""
+        for field, address in (("mqtt.listen", self.mqtt.listen), ("mqtt.websocket", self.mqtt.websocket)):
+            host = parse_address(address, field)[0] if address else "localhost"
+            if not self.mqtt.cert and not self.insecure and not is_loopback(host):
+                remedy = "give mqtt.cert and mqtt.key, or say --insecure (insecure = true)"
+                raise InputError(field, f"{host} is beyond loopback and there is no TLS", remedy)
         # A packet is carried as one message, in an envelope, or in parts if it is larger.
         room = min(self.mqtt.packet_bytes_max + (8 << 10), PAYLOAD_BYTES_MAX)
         if self.delivery.payload_bytes_max < room:

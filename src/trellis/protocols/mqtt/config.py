@@ -20,6 +20,16 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     listen: str = ""
     """Address of the MQTT listener. Empty: the node has none. Port 0: any free one."""
 
+    websocket: str = ""
+    """Address of the listener for MQTT over WebSocket, with TLS if `cert` is given. Empty: the node has none."""
+
+    websocket_origins: tuple[str, ...] = ()
+    """Web pages that may connect over WebSocket, as in https://example.org. Empty: all of them."""
+
+    proxy_protocol: bool = False
+    """Whether a load balancer stands before `listen` and `websocket`, and tells by the PROXY protocol (version 2) who
+    connects. Then every connection must begin with its header, so let nobody else reach these ports."""
+
     depth: int = 2
     """Number of first levels of an MQTT topic that form its overlay topic; the same on all nodes. More levels make
     interests finer and overlay topics more numerous."""
@@ -109,6 +119,9 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     alias_max: int = 32
     """Most topic aliases that a client may set, and that the node uses towards a client which allows them."""
 
+    reason_texts: bool = True
+    """Whether clients of MQTT 5 are told in words why something was refused, beside the reason code."""
+
     keep_alive_s_max: int = 65_535
     """Longest keep-alive. A client that asks for a longer one, or for none, is told this one (MQTT 5) or refused
     (3.1.1). With the default of 65535, each client's own keep-alive counts."""
@@ -179,7 +192,12 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     def __bool__(self) -> bool:
         """Return whether the node speaks MQTT at all: it has a listener or a sidecar."""
-        return bool(self.listen or self.broker)
+        return bool(self.has_clients or self.broker)
+
+    @property
+    def has_clients(self) -> bool:
+        """Whether MQTT clients can connect to the node."""
+        return bool(self.listen or self.websocket)
 
     def __rich_repr__(self) -> list[tuple[str, object]]:
         """Return what tools print of this value, without passwords."""

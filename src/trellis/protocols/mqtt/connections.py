@@ -118,7 +118,10 @@ class Connections:
             return
         if not is_right:
             self.state.counters["passwords refused"] += 1
-            self._turn_away(connection, packet.version, reasons.PASSWORD, "user or password")
+            is_anonymous = packet.user is None and packet.password is None
+            reason = reasons.NOT_AUTHORIZED if is_anonymous else reasons.PASSWORD
+            why = "this listener wants a user and a password" if is_anonymous else "user or password"
+            self._turn_away(connection, packet.version, reason, why)
             return
         if not self._has_room(packet.client, user):
             self.state.counters["connections beyond quotas"] += 1
@@ -162,7 +165,8 @@ class Connections:
         self.state.counters["refused"] += 1
         if version == p.V5 or reasons.connack_311(reason) is not None:
             # [MQTT-3.2.2-6: no session]
-            self.state.out.append(ToClient(connection, p.ConnAck(reason=reason, text=why)))
+            text = why if self.state.config.reason_texts else None
+            self.state.out.append(ToClient(connection, p.ConnAck(reason=reason, text=text)))
         self.state.out.append(Close(connection, reasons.name(reason), why))
 
     def _welcome(
@@ -184,7 +188,7 @@ class Connections:
             keep_alive_s * 1_000,
             packet.receive_max,
             packet.packet_bytes_max,
-            is_5 and packet.wants_reasons,
+            is_5 and packet.wants_reasons and self.state.config.reason_texts,
             packet.will,
             {},
             min(packet.alias_max, self.state.config.alias_max) if is_5 else 0,

@@ -114,7 +114,7 @@ class Deliveries:
         """Answer which messages are retained, or take in such an answer."""
         if isinstance(said, Recall):
             self.state.recaller.on_recall(topic, origin)
-        elif self.state.config.listen:
+        elif self.state.config.has_clients:
             for kept in self.state.recaller.on_kept(topic, said):
                 self.recollections.told(kept)
 
@@ -123,7 +123,7 @@ class Deliveries:
         if (
             message.retain
             and message.part is None
-            and self.state.config.listen
+            and self.state.config.has_clients
             and not self.state.recaller.put(origin, Retained(origin, message))
         ):
             self.state.counters["retained refused"] += 1

@@ -20,7 +20,9 @@ def encode(version: int, given: p.Packet) -> bytes:
             first = kind << 4 | (2 if kind == p.PUBREL else 0)
             if not is_5 or (not reason and why is None):
                 return packet(first, u16(number))
-            return packet(first, u16(number), bytes((reason,)), props.write({props.REASON: why}))
+            # Without properties, their length may be left out.  [MQTT 5, 3.4.2.2.1]
+            tail = b"" if why is None else props.write({props.REASON: why})
+            return packet(first, u16(number), bytes((reason,)), tail)
         case p.PingReq():
             return b"\xc0\x00"
         case p.PingResp():
@@ -44,6 +46,8 @@ def encode(version: int, given: p.Packet) -> bytes:
         case p.Disconnect(reason, expiry_s, why):
             if not is_5 or (not reason and expiry_s is None and why is None):
                 return packet(p.DISCONNECT << 4)
+            if expiry_s is None and why is None:  # [MQTT 5, 3.14.2.2.1]
+                return packet(p.DISCONNECT << 4, bytes((reason,)))
             properties = {props.SESSION_EXPIRY: expiry_s, props.REASON: why}
             return packet(p.DISCONNECT << 4, bytes((reason,)), props.write(properties))
         case p.Auth(reason):

@@ -207,7 +207,7 @@ class Host:
         """The mesh has confirmed that this node takes part in an overlay topic."""
         self.deliveries.early.pop(topic, None)
         self.state.directory.confirmed(topic)
-        if not topic.startswith("$") and self.config.listen:
+        if not topic.startswith("$") and self.config.has_clients:
             self.state.recaller.joined(topic)
         self._settle()
 
