@@ -30,7 +30,7 @@ from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.connections import Connections
 from trellis.protocols.mqtt.deliveries import Deliveries
-from trellis.protocols.mqtt.effects import Close, Connection, Emit, MqttEffect, ToClient, Unwant
+from trellis.protocols.mqtt.effects import Close, Connection, Emit, MqttEffect, Unwant
 from trellis.protocols.mqtt.primitives import PacketError
 from trellis.protocols.mqtt.publications import Publications
 from trellis.protocols.mqtt.session import Link, Session

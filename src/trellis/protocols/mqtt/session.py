@@ -100,7 +100,6 @@ class Link:
     until_ms: int | None = None  # when the client's token expires; None: never
     held_until_ms: int = 0  # The client has published more than its quota, and is not read before this time.
 
-
     def aliased(self, packet: p.Publish) -> p.Publish:
         """Return a PUBLISH with a topic alias, if the client allows one more or knows the topic's.  [MQTT-3.3.2-12]
 
