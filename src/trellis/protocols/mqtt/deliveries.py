@@ -8,19 +8,24 @@ G1  A client gets a message once, however many of its filters match.  [MQTT-3.3.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
-from trellis.protocols.effects import NodeId, Topic
+from trellis.protocols.effects import Incarnation, NodeId, Topic
 from trellis.protocols.mqtt.bridge import IDENTITY
 from trellis.protocols.mqtt.envelope import (
     NO_INCARNATION,
+    Beat,
     Bye,
     Envelope,
+    Executed,
     Grouped,
     Kept,
     Recall,
     Said,
     Shared,
+    Testament,
     Who,
     unwrap,
 )
@@ -46,6 +51,8 @@ class Deliveries:
         self.recollections = Recollections(state, self._give_retained)
         self.shares = Shares(state, self._give_shared)
         self.assembly = Assembly()
+        self.on_testament: Callable[[NodeId, Testament | Beat | Executed], None] = lambda origin, said: None
+        self.on_bye: Callable[[NodeId, Incarnation], None] = lambda node, incarnation: None
 
     def delivered(self, topic: Topic, origin: NodeId, payload: bytes) -> None:
         """Take in a publication that the mesh has delivered."""
@@ -76,6 +83,10 @@ class Deliveries:
             return
         if is_ours:
             self._on_share(topic, origin, said)
+            if isinstance(said, Testament | Beat | Executed):
+                if topic == QUESTIONS:
+                    self.on_testament(origin, said)
+                return
             if isinstance(said, Shared | Grouped):
                 return
             ready = self.state.directory.on_said(topic, origin, said) if said is not None else []
@@ -109,6 +120,7 @@ class Deliveries:
                 self.shares.on_who(origin, incarnation)
             case Bye(incarnation):
                 self.shares.on_bye(origin, incarnation)
+                self.on_bye(origin, incarnation)
 
     def _on_retained(self, topic: Topic, origin: NodeId, said: Recall | Kept) -> None:
         """Answer which messages are retained, or take in such an answer."""

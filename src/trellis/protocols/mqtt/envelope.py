@@ -171,7 +171,43 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, tag="k"):
     messages: Annotated[tuple[Envelope, ...], Meta(max_length=KEPT_MAX)]
 
 
-Said = Grouped | Shared | Recall | Kept | Envelope | Introduce | Copy | Ask | Who | Heard | Joined | Hold | Bye
+class WillTold(msgspec.Struct, frozen=True, array_like=True):
+    """The will of a client, as its node tells it to others."""
+
+    client: Text
+    user: Text | None  # the client's user, for the access rules
+    topic: Text
+    payload: bytes
+    qos: Annotated[int, Meta(ge=0, le=2)]
+    retain: bool
+    delay_s: Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)] = 0
+    content: Content = PLAIN
+
+
+class Testament(msgspec.Struct, frozen=True, array_like=True, tag="t"):
+    """To all nodes: the keepers keep these wills of the sender's clients.  [testaments.py]"""
+
+    incarnation: IncarnationCount
+    keepers: Annotated[tuple[NodeName, ...], Meta(max_length=16)]
+    wills: Annotated[tuple[WillTold, ...], Meta(max_length=PREFIXES_MAX)]
+    gone: Annotated[tuple[Text, ...], Meta(max_length=PREFIXES_MAX)]  # clients that have no will any more
+    is_whole: bool  # The sender has no other wills than these, and those of the messages that follow.
+
+
+class Beat(msgspec.Struct, frozen=True, array_like=True, tag="l"):
+    """To all nodes: the sender is there. Only nodes with wills, and their keepers, say so."""
+
+    incarnation: IncarnationCount
+
+
+class Executed(msgspec.Struct, frozen=True, array_like=True, tag="x"):
+    """To all nodes: the sender publishes the wills of a node that has crashed."""
+
+    node: NodeName
+    incarnation: IncarnationCount
+
+
+Said = Testament | Beat | Executed | Grouped | Shared | Recall | Kept | Envelope | Introduce | Copy | Ask | Who | Heard | Joined | Hold | Bye
 
 _CODEC: Codec[Said] = Codec(Said, FRAME_BYTES_MAX)
 

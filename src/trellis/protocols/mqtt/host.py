@@ -16,6 +16,7 @@ for what crosses nodes.
 | `retained.py`, `recall.py`     | retained messages, here and at other nodes                             |
 | `recollections.py`             | retained messages for new subscriptions                                |
 | `shares.py`, `groups.py`       | shared subscriptions                                                   |
+| `testaments.py`                | wills that survive their node                                          |
 | `sys_topics.py`                | what the node tells its clients about itself                           |
 | `host.py`                      | passes each input to its part, and carries on what follows             |
 """
@@ -37,6 +38,7 @@ from trellis.protocols.mqtt.session import Link, Session
 from trellis.protocols.mqtt.state import BrokerState
 from trellis.protocols.mqtt.subscriptions import Subscriptions
 from trellis.protocols.mqtt.sys_topics import SysTopics
+from trellis.protocols.mqtt.testaments import Testaments
 from trellis.protocols.mqtt.topics import SHARED, is_carried, overlay_topic
 
 
@@ -53,6 +55,9 @@ class Host:
             state, self.publications.publish, self._come_back, self._forget, self.shares.parted
         )
         state.on_unshared = self.shares.leave
+        self.testaments = Testaments(state, self.connections.all_wills, self.publications.publish)
+        self.connections.wills_changed = self._change_wills
+        self.deliveries.on_testament, self.deliveries.on_bye = self.testaments.on_said, self.testaments.on_bye
         self.subscriptions = Subscriptions(state, self.deliveries)
         self.sys_topics = SysTopics(state, self.deliveries.tell_sys)
         self._questions: dict[int, None] = {}  # publications with `Who` that the mesh has not answered
@@ -138,6 +143,7 @@ class Host:
         """Send a connected client what waits for it."""
         assert session.link is not None
         self.shares.came(session)
+        self.testaments.connected(session.client)
         for resumed in session.resume(self.state.now_ms):
             self.state.send(session.link, resumed)
         self.publications.came_back(session)
@@ -255,6 +261,9 @@ class Host:
             self.state.directory.publishes(topic, 0, is_plain=True)
             self._settle()
 
+    def _change_wills(self) -> None:
+        self.testaments.is_changed = True
+
     # What follows an input
 
     def tick(self) -> None:
@@ -265,6 +274,7 @@ class Host:
         self.connections.watch()
         self.sys_topics.tick()
         self.shares.tick()
+        self.testaments.tick()
         self._settle()
 
     @property
@@ -280,7 +290,8 @@ class Host:
     def _settle(self) -> None:
         """Pass on changed interests and internal messages, and send the SUBACKs that are due."""
         self.shares.settle()
-        while self.state.interests.out or self.state.directory.emits or self.state.recaller.emits or self.shares.emits:
+        parts = (self.shares, self.state.directory, self.state.recaller, self.testaments)
+        while self.state.interests.out or any(part.emits for part in parts):
             changes, self.state.interests.out = self.state.interests.out, []
             for change in changes:
                 if isinstance(change, Unwant):
@@ -288,10 +299,9 @@ class Host:
                     self.state.recaller.left(change.topic)
                     self.deliveries.early.pop(change.topic, None)
                 self.state.out.append(change)
-            emits = [*self.shares.emits, *self.state.directory.emits, *self.state.recaller.emits]
-            self.shares.emits.clear()
-            self.state.directory.emits.clear()
-            self.state.recaller.emits.clear()
+            emits = [emit for part in parts for emit in part.emits]
+            for part in parts:
+                part.emits.clear()
             for topic, payload, which in emits:
                 number = self.state.next_number()
                 if which == "who":
@@ -314,5 +324,6 @@ class Host:
             session.check()
         assert self.state.filter_bytes == sum(session.filter_bytes for session in self.state.sessions.values())
         self.shares.check()
+        self.testaments.check()
         held = self.state.tree.count + sum(self.state.shared.values())
         assert held == sum(len(session.subscriptions) for session in self.state.sessions.values())
