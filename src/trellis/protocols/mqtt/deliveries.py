@@ -48,6 +48,8 @@ class Deliveries:
         self.state = state
         # overlay topics that the mesh has not confirmed, although a client has had its SUBACK
         self.early: dict[Topic, None] = {}
+        # the number of this node's last publication when it began to take part in an overlay topic
+        self.since: dict[Topic, int] = {}
         self.recollections = Recollections(state, self._give_retained)
         self.shares = Shares(state, self._give_shared)
         self.assembly = Assembly()
@@ -76,7 +78,7 @@ class Deliveries:
             return
         # The mesh gives a first subscriber what it still holds. A client gets what is published after its SUBACK.
         # Holders of patterns get copies until the overlay topic is confirmed.
-        if topic != QUESTIONS and not self._is_begun(topic, origin):
+        if topic != QUESTIONS and not self._is_begun(topic, origin, said):
             self.state.counters["before the subscription"] += 1
             if isinstance(said, Envelope):
                 self._retain(origin, said)
@@ -100,11 +102,15 @@ class Deliveries:
         while late:
             self._retain(*late.pop())
 
-    def _is_begun(self, topic: Topic, origin: NodeId) -> bool:
+    def _is_begun(self, topic: Topic, origin: NodeId, said: Said | None) -> bool:
         """Return whether clients already get messages of `origin` on `topic`.
 
-        Publications of this node need not wait for the mesh: a client gets its own messages from its SUBSCRIBE on.
+        Publications of this node need not wait for the mesh: a client gets its own messages from its SUBSCRIBE on. What
+        was published here before the SUBSCRIBE, and comes back from the mesh after it, is not given to the client.
         """
+        is_ours = origin == self.state.node and isinstance(said, Envelope) and said.incarnation == self.state.incarnation
+        if is_ours and isinstance(said, Envelope) and said.number <= self.since.get(topic, 0):
+            return False
         if self.state.directory.is_confirmed(topic) or topic in self.early:
             return True
         return origin == self.state.node and not self.state.interests.is_covered(topic)

@@ -31,7 +31,7 @@ from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.connections import Connections
 from trellis.protocols.mqtt.deliveries import Deliveries
-from trellis.protocols.mqtt.effects import Close, Connection, Emit, MqttEffect, Unwant
+from trellis.protocols.mqtt.effects import Close, Connection, Emit, MqttEffect, Unwant, Want
 from trellis.protocols.mqtt.primitives import PacketError
 from trellis.protocols.mqtt.publications import Publications
 from trellis.protocols.mqtt.session import Link, Session
@@ -217,13 +217,13 @@ class Host:
             self.state.recaller.joined(topic)
         self._settle()
 
-    def acknowledged(self, number: int, others: int | None = 0) -> None:
+    def acknowledged(self, number: int, others: int | None = None) -> None:
         """The mesh has acknowledged a publication: `others` other nodes hold it. None: it cannot tell how many."""
         if number in self._questions:
             del self._questions[number]
             self.state.directory.acknowledged(number, others)
         self.state.recaller.taken(number)
-        self.publications.acknowledged(number)
+        self.publications.acknowledged(number, is_alone=others == 0)
         self._settle()
 
     def not_acknowledged(self, number: int, reason: str, *, is_taken: bool = True) -> None:
@@ -294,7 +294,10 @@ class Host:
         while self.state.interests.out or any(part.emits for part in parts):
             changes, self.state.interests.out = self.state.interests.out, []
             for change in changes:
-                if isinstance(change, Unwant):
+                if isinstance(change, Want):
+                    self.deliveries.since[change.topic] = self.state.last_number
+                elif isinstance(change, Unwant):
+                    self.deliveries.since.pop(change.topic, None)
                     self.state.directory.unwanted(change.topic)
                     self.state.recaller.left(change.topic)
                     self.deliveries.early.pop(change.topic, None)

@@ -68,7 +68,7 @@ class Publications:
             if is_full and link.version == p.V5 and not session.is_bridge:  # a sidecar stops reading instead
                 self.drop(session, reasons.RECEIVE_MAX, "receive maximum")  # [MQTT-3.3.4-7]
                 return
-            incoming = session.incoming[packet.id] = Incoming(packet.id, packet.qos, 0, mark)
+            incoming = session.incoming[packet.id] = Incoming(packet.id, packet.qos, 0, mark, topic)
             self._pause_if_full(session, link)
         self._charge(session, link, len(topic) + len(packet.payload))
         if not self.state.may_write(session, topic):
@@ -308,8 +308,8 @@ class Publications:
         """Return whether a client waits for the mesh's answer to this number."""
         return number in self.waiting
 
-    def acknowledged(self, number: int) -> None:
-        """The mesh has acknowledged a publication."""
+    def acknowledged(self, number: int, *, is_alone: bool = False) -> None:
+        """The mesh has acknowledged a publication. `is_alone`: it has proven that no other node subscribes."""
         self._answered(number)
         self._replaced.taken(number)
         awaited = self.waiting.pop(number, None)
@@ -318,7 +318,17 @@ class Publications:
             session, incoming = awaited
             incoming.waits -= 1
             if not incoming.waits and incoming.reason is None:
-                self._answer(session, incoming, reasons.SUCCESS, None)
+                is_unread = is_alone and len(incoming.numbers) == 1 and self._is_unread(session, incoming.topic)
+                self._answer(session, incoming, reasons.NO_MATCHING if is_unread else reasons.SUCCESS, None)
+
+    def _is_unread(self, session: Session, topic: str) -> bool:
+        """Return whether a client can be told that nobody subscribes to a topic.  [MQTT 5, 3.4.2.1]
+
+        That is so if no client of this node does: the mesh has proven the same of other nodes.
+        """
+        if session.link is None or session.link.version != p.V5:
+            return False
+        return not self.state.shared and next(iter(self.state.tree.matching(topic)), None) is None
 
     def not_acknowledged(self, number: int, reason: str, *, is_taken: bool) -> None:
         """The mesh has not acknowledged a publication. A sidecar's publication is repeated; a client is told.

@@ -75,6 +75,7 @@ class Incoming:
     qos: int
     waits: int  # number of answers of the mesh that it waits for
     mark: int = 0  # a hash of its content: tells whether another packet repeats it
+    topic: str = ""
     numbers: tuple[int, ...] = ()  # numbers of its publications in the mesh
     reason: int | None = None  # set when the client can be answered
     text: str | None = None

@@ -85,7 +85,7 @@ class BrokerState:
         # most bytes of a publication as the mesh carries it, envelope included
         self.payload_bytes_max = FRAME_BYTES_MAX
         self.access: Access | None = None  # The access rules. None: every client may do everything.
-        self._number = 0
+        self.last_number = 0  # number of this node's last publication
 
     def may_read(self, session: Session, topic: str) -> bool:
         """Return whether a client may get messages on a topic. A sidecar's broker applies its own access rules."""
@@ -113,8 +113,8 @@ class BrokerState:
 
     def next_number(self) -> int:
         """Return a new number for a publication of this node. Numbers grow over all topics."""
-        self._number += 1
-        return self._number
+        self.last_number += 1
+        return self.last_number
 
     def send(self, link: Link, packet: p.Packet) -> None:
         """Send a packet to a client."""
