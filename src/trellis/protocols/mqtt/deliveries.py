@@ -21,6 +21,7 @@ from trellis.protocols.mqtt.envelope import (
     Envelope,
     Executed,
     Grouped,
+    Keep,
     Kept,
     Recall,
     Said,
@@ -54,6 +55,7 @@ class Deliveries:
         self.shares = Shares(state, self._give_shared)
         self.assembly = Assembly()
         self.on_testament: Callable[[NodeId, Testament | Beat | Executed], None] = lambda origin, said: None
+        self.on_keep: Callable[[NodeId, Keep], None] = lambda origin, said: None
         self.on_bye: Callable[[NodeId, Incarnation], None] = lambda node, incarnation: None
 
     def delivered(self, topic: Topic, origin: NodeId, payload: bytes) -> None:
@@ -85,8 +87,10 @@ class Deliveries:
             return
         if is_ours:
             self._on_share(topic, origin, said)
-            if isinstance(said, Testament | Beat | Executed):
-                if topic == QUESTIONS:
+            if isinstance(said, Testament | Beat | Executed | Keep):
+                if topic == QUESTIONS and isinstance(said, Keep):
+                    self.on_keep(origin, said)
+                elif topic == QUESTIONS and not isinstance(said, Keep):
                     self.on_testament(origin, said)
                 return
             if isinstance(said, Shared | Grouped):

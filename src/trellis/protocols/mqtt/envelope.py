@@ -171,6 +171,14 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, tag="k"):
     messages: Annotated[tuple[Envelope, ...], Meta(max_length=KEPT_MAX)]
 
 
+class Keep(msgspec.Struct, frozen=True, array_like=True, tag="e"):
+    """To one node: take part in these overlay topics, and keep what is retained there.  [keepers.py]"""
+
+    incarnation: IncarnationCount
+    keeper: NodeName
+    prefixes: Prefixes
+
+
 class WillTold(msgspec.Struct, frozen=True, array_like=True):
     """The will of a client, as its node tells it to others."""
 
@@ -207,7 +215,7 @@ class Executed(msgspec.Struct, frozen=True, array_like=True, tag="x"):
     incarnation: IncarnationCount
 
 
-Said = Testament | Beat | Executed | Grouped | Shared | Recall | Kept | Envelope | Introduce | Copy | Ask | Who | Heard | Joined | Hold | Bye
+Said = Keep | Testament | Beat | Executed | Grouped | Shared | Recall | Kept | Envelope | Introduce | Copy | Ask | Who | Heard | Joined | Hold | Bye
 
 _CODEC: Codec[Said] = Codec(Said, FRAME_BYTES_MAX)
 

@@ -14,6 +14,7 @@ for what crosses nodes.
 | `deliveries.py`                | from the mesh to clients, retained messages as well                    |
 | `interests.py`, `directory.py` | filters as interests of the node; wildcards                            |
 | `retained.py`, `recall.py`     | retained messages, here and at other nodes                             |
+| `keepers.py`                   | retained messages that survive their node                              |
 | `recollections.py`             | retained messages for new subscriptions                                |
 | `shares.py`, `groups.py`       | shared subscriptions                                                   |
 | `testaments.py`                | wills that survive their node                                          |
@@ -32,6 +33,7 @@ from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.connections import Connections
 from trellis.protocols.mqtt.deliveries import Deliveries
 from trellis.protocols.mqtt.effects import Close, Connection, Emit, MqttEffect, Unwant, Want
+from trellis.protocols.mqtt.keepers import Keepers
 from trellis.protocols.mqtt.primitives import PacketError
 from trellis.protocols.mqtt.publications import Publications
 from trellis.protocols.mqtt.session import Link, Session
@@ -56,6 +58,9 @@ class Host:
         )
         state.on_unshared = self.shares.leave
         self.testaments = Testaments(state, self.connections.all_wills, self.publications.publish)
+        self.keepers = Keepers(state, self.testaments.is_silent)
+        self.testaments.is_busy = lambda: self.keepers.is_busy
+        self.deliveries.on_keep = self.keepers.on_keep
         self.connections.wills_changed = self._change_wills
         self.deliveries.on_testament, self.deliveries.on_bye = self.testaments.on_said, self.testaments.on_bye
         self.subscriptions = Subscriptions(state, self.deliveries)
@@ -274,6 +279,7 @@ class Host:
         self.connections.watch()
         self.sys_topics.tick()
         self.shares.tick()
+        self.keepers.tick()
         self.testaments.tick()
         self._settle()
 
@@ -290,7 +296,7 @@ class Host:
     def _settle(self) -> None:
         """Pass on changed interests and internal messages, and send the SUBACKs that are due."""
         self.shares.settle()
-        parts = (self.shares, self.state.directory, self.state.recaller, self.testaments)
+        parts = (self.shares, self.state.directory, self.state.recaller, self.testaments, self.keepers)
         while self.state.interests.out or any(part.emits for part in parts):
             changes, self.state.interests.out = self.state.interests.out, []
             for change in changes:

@@ -84,6 +84,7 @@ class BrokerState:
         self.refusal: Callable[[Topic], str | None] = lambda topic: None
         # most bytes of a publication as the mesh carries it, envelope included
         self.payload_bytes_max = FRAME_BYTES_MAX
+        self.copies = 2  # nodes that keep each retained message, as `delivery.copies`
         self.access: Access | None = None  # The access rules. None: every client may do everything.
         self.last_number = 0  # number of this node's last publication
 

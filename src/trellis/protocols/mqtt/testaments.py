@@ -54,6 +54,7 @@ class Testaments:
         """`wills` yields the present wills of this node. `publish` publishes one; it returns None, or a refusal."""
         self.state, self.wills, self.publish = state, wills, publish
         self.emits: list[tuple[Topic, bytes, str]] = []
+        self.is_busy: Callable[[], bool] = lambda: False  # whether others must hear that we are there anyway
         self.is_changed = False  # The wills of this node have changed.
         self.kept: dict[NodeId, Kept] = {}
         self._told: dict[str, WillTold] = {}  # what our keepers know
@@ -72,7 +73,7 @@ class Testaments:
         if self.is_changed or awake_ms - self._looked_ms >= BEAT_MS:
             self._looked_ms = awake_ms
             self._tell()
-        if (self._told or self.kept) and awake_ms - self._beat_ms >= BEAT_MS:
+        if (self._told or self.kept or self.is_busy()) and awake_ms - self._beat_ms >= BEAT_MS:
             self._beat_ms = awake_ms
             self._emit(Beat(self.state.incarnation))
         for node, kept in list(self.kept.items()):
@@ -105,19 +106,23 @@ class Testaments:
 
     def _choose(self) -> tuple[NodeId, ...]:
         """Return the nodes that keep our wills. They stay the same while they are heard."""
-        awake_ms, nodes = self.state.awake_ms, self.state.directory.members.nodes
+        nodes = self.state.directory.members.nodes
         living = [
             node
             for node, member in nodes.items()
             if member.incarnation
             and (
                 node not in self._keepers
-                or awake_ms - max(self._chosen_ms, self._heard_ms.get(node, 0)) < SILENT_MS + BEAT_MS
+                or not self.is_silent(node, self._chosen_ms)
             )
         ]
         stay = [node for node in self._keepers if node in living]
         others = sorted((node for node in living if node not in stay), key=self._weight)
         return (*stay, *others)[:KEEPERS]
+
+    def is_silent(self, node: NodeId, since_ms: int) -> bool:
+        """Return whether a node has said nothing for too long, although it should have spoken from `since_ms` on."""
+        return self.state.awake_ms - max(since_ms, self._heard_ms.get(node, 0)) >= SILENT_MS + BEAT_MS
 
     def _weight(self, node: NodeId) -> bytes:
         return blake2b(f"{self.state.node}\n{node}".encode(), digest_size=8).digest()
