@@ -830,7 +830,7 @@ def test_who_publishes_where_nobody_subscribes_is_told_so():
 
 
 def test_what_was_published_before_a_subscription_and_comes_back_later_is_not_given_to_it():
-    """3.8.4: a subscription is for messages that are published after it. The mesh brings back our own a moment later."""
+    """3.8.4: a subscription is for what is published after it. The mesh brings back our own a moment later."""
     desk = Desk()
     desk.confirms = False
     client = desk.welcome()

@@ -159,7 +159,7 @@ def test_wills_of_other_nodes_take_bounded_memory(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_node_that_is_killed_has_its_wills_published_within_ten_seconds(tmp_path):
+def test_a_node_that_is_killed_has_its_wills_published(tmp_path):
     async def work() -> None:
         site = lone_door("victim", tmp_path)
         async with doors("a", "b") as (first, second):
@@ -173,9 +173,7 @@ def test_a_node_that_is_killed_has_its_wills_published_within_ten_seconds(tmp_pa
                 await asyncio.sleep(0.1)
             await asyncio.sleep(1)
             await site.kill_node()
-            began = asyncio.get_running_loop().time()
             packet = await reader.until(p.Publish)
-            print("after", asyncio.get_running_loop().time() - began)
             assert packet.payload == b"gone"
             writer.close()
 

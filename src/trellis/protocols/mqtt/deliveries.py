@@ -112,7 +112,9 @@ class Deliveries:
         Publications of this node need not wait for the mesh: a client gets its own messages from its SUBSCRIBE on. What
         was published here before the SUBSCRIBE, and comes back from the mesh after it, is not given to the client.
         """
-        is_ours = origin == self.state.node and isinstance(said, Envelope) and said.incarnation == self.state.incarnation
+        is_ours = (
+            origin == self.state.node and isinstance(said, Envelope) and said.incarnation == self.state.incarnation
+        )
         if is_ours and isinstance(said, Envelope) and said.number <= self.since.get(topic, 0):
             return False
         if self.state.directory.is_confirmed(topic) or topic in self.early:

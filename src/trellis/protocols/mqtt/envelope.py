@@ -215,7 +215,25 @@ class Executed(msgspec.Struct, frozen=True, array_like=True, tag="x"):
     incarnation: IncarnationCount
 
 
-Said = Keep | Testament | Beat | Executed | Grouped | Shared | Recall | Kept | Envelope | Introduce | Copy | Ask | Who | Heard | Joined | Hold | Bye
+Said = (
+    Keep
+    | Testament
+    | Beat
+    | Executed
+    | Grouped
+    | Shared
+    | Recall
+    | Kept
+    | Envelope
+    | Introduce
+    | Copy
+    | Ask
+    | Who
+    | Heard
+    | Joined
+    | Hold
+    | Bye
+)
 
 _CODEC: Codec[Said] = Codec(Said, FRAME_BYTES_MAX)
 

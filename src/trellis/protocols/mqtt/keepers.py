@@ -1,9 +1,10 @@
 """Retained messages that survive their node: other nodes take part in their overlay topics.  [docs/mqtt.md]
 
-For each overlay topic, a hash of the topic and of the names of nodes ranks all nodes. The first `copies` of them are its
-*keepers*. A node that holds retained messages of an overlay topic, because they were published through it or because it
-is a keeper, asks the keepers to take part (`Keep`). A keeper joins the overlay topic, asks there which messages are
-retained (`Recall`), and gets each later one. It leaves when nothing has been retained there for `EMPTY_MS`.
+For each overlay topic, a hash of the topic and of the names of nodes ranks all nodes. The first `copies` of them are
+its *keepers*. A node that holds retained messages of an overlay topic, because they were published through it or
+because it is a keeper, asks the keepers to take part (`Keep`). A keeper joins the overlay topic, asks there which
+messages are retained (`Recall`), and gets each later one. It leaves when nothing has been retained there for
+`EMPTY_MS`.
 
 K1  A node asks each living keeper once, and again when the keeper has restarted. A keeper that says nothing for a while
     counts as dead, and the next node in the ranking takes its place.

@@ -110,11 +110,7 @@ class Testaments:
         living = [
             node
             for node, member in nodes.items()
-            if member.incarnation
-            and (
-                node not in self._keepers
-                or not self.is_silent(node, self._chosen_ms)
-            )
+            if member.incarnation and (node not in self._keepers or not self.is_silent(node, self._chosen_ms))
         ]
         stay = [node for node in self._keepers if node in living]
         others = sorted((node for node in living if node not in stay), key=self._weight)
