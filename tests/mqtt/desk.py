@@ -120,7 +120,7 @@ class Desk:
     def acknowledge(self) -> None:
         numbers, self.unanswered = self.unanswered, []
         for number in numbers:
-            self.host.acknowledged(number)
+            self.host.acknowledged(number, 0 if number in self.host._questions else None)
         self.carry_out()
 
     def carry_out(self) -> None:
@@ -160,7 +160,7 @@ class Desk:
                 if topic in self.wanted:
                     self.host.delivered(topic, "n", payload)
                 if self.acknowledges:
-                    self.host.acknowledged(number)
+                    self.host.acknowledged(number, 0 if number in self.host._questions else None)
                 else:
                     self.unanswered.append(number)
             case Pause(number, is_reading):

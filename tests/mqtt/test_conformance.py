@@ -813,3 +813,31 @@ def test_311_3_1_2_10_a_client_that_cannot_be_told_is_turned_away():
     desk = Desk(keep_alive_s_max=60)
     assert desk.connect(version=p.V311, keep_alive_s=61).take(p.ConnAck).reason
     assert not desk.connect(version=p.V311, keep_alive_s=60).take(p.ConnAck).reason
+
+
+def test_who_publishes_where_nobody_subscribes_is_told_so():
+    """3.4.2.1: 0x10, the message is accepted but there are no subscribers."""
+    for others, filter_, reason in ((0, "other", 0x10), (1, "other", 0), (None, "other", 0), (0, "a/#", 0)):
+        desk = Desk()
+        reader, writer = desk.welcome("r"), desk.welcome("w")
+        reader.subscribe(filter_)
+        desk.acknowledges = False
+        writer.publish("a/b", b"x", qos=1, id=1)
+        for number in desk.unanswered:
+            desk.host.acknowledged(number, others)
+        desk.carry_out()
+        assert writer.take(p.Ack).reason == reason
+
+
+def test_what_was_published_before_a_subscription_and_comes_back_later_is_not_given_to_it():
+    """3.8.4: a subscription is for what is published after it. The mesh brings back our own a moment later."""
+    desk = Desk()
+    desk.confirms = False
+    client = desk.welcome()
+    client.publish("a/b", b"before")
+    (before,) = [emit for emit in desk.emitted if emit.topic == "a/b"]
+    client.send(p.Subscribe(1, (p.Asked("a/b", 0),)))
+    desk.host.delivered("a/b", "n", before.payload)
+    client.publish("a/b", b"after")
+    desk.carry_out()
+    assert client.payloads() == [b"after"]

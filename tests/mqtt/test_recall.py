@@ -52,8 +52,15 @@ def test_a_retained_message_outlives_its_node_where_somebody_wants_it():
     assert mesh.got["c"] == [("x/1/a", b"kept")]
 
 
+def without_keepers(mesh: Mesh) -> Mesh:
+    """With one copy, no other node is asked to keep what is retained."""
+    for host in mesh.hosts.values():
+        host.state.copies = 1
+    return mesh
+
+
 def test_a_node_stays_on_a_topic_while_it_keeps_a_message_of_it():
-    mesh = Mesh("ab", Random(3))
+    mesh = without_keepers(Mesh("ab", Random(3)))
     mesh.pass_time(12_000)
     host = mesh.hosts["a"]
     mesh.send("a", "x/1/a", b"kept", retain=True)
@@ -98,7 +105,7 @@ def test_a_late_answer_does_not_bring_a_retained_message_that_was_removed():
 @pytest.mark.parametrize("kind", [Recall, Kept])
 def test_a_question_or_an_answer_that_the_mesh_refuses_is_given_to_it_again(kind, monkeypatch):
     """Too many publications of the node wait for their copies."""
-    mesh = Mesh("ab", Random(3))
+    mesh = without_keepers(Mesh("ab", Random(3)))
     mesh.send("a", "x/1/a", b"kept", retain=True)
     mesh.pass_time(12_000)
     spread, refused = mesh.spread, []

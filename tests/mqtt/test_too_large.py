@@ -171,11 +171,11 @@ def test_an_error_of_ours_costs_one_message_of_the_broker_and_none_behind_it(mon
 
 
 def test_a_client_is_told_that_its_publication_is_too_large_for_the_mesh():
-    desk = Desk()
+    desk = Desk(packet_bytes_max=2 * LIMIT)
     desk.host.state.payload_bytes_max = LIMIT
     client = desk.welcome()
     for number, size in ((1, LIMIT), (2, LIMIT // 2)):
-        client.publish("a/b", b"x" * size, qos=1, id=number)
+        client.publish("a/b", b"x" * size, qos=1, id=number, retain=True)
     answer = client.take(p.Ack)
     assert (answer.id, answer.reason) == (1, reasons.QUOTA)
     assert str(LIMIT) in answer.text
@@ -188,10 +188,10 @@ def test_a_publication_that_is_too_large_leaves_nothing_behind_in_the_directory(
     desk.host.state.payload_bytes_max = LIMIT
     client = desk.welcome()
     before = len(desk.emitted)
-    client.publish("new/topic", b"x" * LIMIT, qos=0)
+    client.publish("new/topic", b"x" * LIMIT, qos=0, retain=True)
     assert len(desk.emitted) == before
     assert not desk.host.publications.waiting
-    desk.host.received(client.number, p.Publish(topic="new/topic", payload=b"x" * LIMIT))
+    desk.host.received(client.number, p.Publish(topic="new/topic", payload=b"x" * LIMIT, retain=True))
     assert [one.topic for one in desk.host.take() if isinstance(one, NotCarried)] == ["new/topic"]
 
 

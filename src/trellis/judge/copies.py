@@ -38,13 +38,15 @@ def may_hold(story: Story, promise: Promise, made: Publication) -> set[str]:
     A node takes part in the topics of a session that it keeps, although the client has gone.
 
     "The node through which [a retained message] was published stays on its overlay topic as long as it is retained."
+    The first `copies` nodes by a hash join it as well (`keepers.py`). The history does not name them, so any node may.
     """
+    if any(one.began <= made.acknowledged for one in story.retained_under(made.topic)):
+        return set(story.nodes()) | {made.node}
     found = {made.node}
     for one in story.on_topic(made.said, stands_on):
         is_there = one.session.is_kept or one.ended + promise.window_s >= made.began
         if one.asked <= made.acknowledged and is_there:
             found.add(one.session.node_at(made.began))
-    found.update(one.node for one in story.retained_under(made.topic) if one.began <= made.acknowledged)
     return found
 
 

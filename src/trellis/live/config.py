@@ -28,6 +28,7 @@ from trellis.live.stream import StreamLimits
 from trellis.live.telemetry import TelemetryConfig
 from trellis.protocols.delivery import DeliveryConfig
 from trellis.protocols.delivery.config import DurableConfig
+from trellis.protocols.delivery.messages import PAYLOAD_BYTES_MAX
 from trellis.protocols.gossip_view import GossipViewConfig
 from trellis.protocols.magnet.config import MagnetConfig
 from trellis.protocols.mesh.node import topic_bytes
@@ -287,12 +288,14 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             self._admit_mqtt()
 
     def _admit_mqtt(self) -> None:
-        """Check `mqtt.listen`, and let the mesh carry payloads as large as an MQTT packet."""
-        host = parse_address(self.mqtt.listen, "mqtt.listen")[0] if self.mqtt.listen else "localhost"
-        if not self.mqtt.cert and not self.insecure and not is_loopback(host):
-            remedy = "give mqtt.cert and mqtt.key, or say --insecure (insecure = true)"
-            raise InputError("mqtt.listen", f"{host} is beyond loopback and there is no TLS", remedy)
-        room = self.mqtt.packet_bytes_max + (8 << 10)  # a packet is carried as one message, in an envelope
+        """Check the addresses of MQTT listeners, and let the mesh carry payloads as large as an MQTT packet."""
+        for field, address in (("mqtt.listen", self.mqtt.listen), ("mqtt.websocket", self.mqtt.websocket)):
+            host = parse_address(address, field)[0] if address else "localhost"
+            if not self.mqtt.cert and not self.insecure and not is_loopback(host):
+                remedy = "give mqtt.cert and mqtt.key, or say --insecure (insecure = true)"
+                raise InputError(field, f"{host} is beyond loopback and there is no TLS", remedy)
+        # A packet is carried as one message, in an envelope, or in parts if it is larger.
+        room = min(self.mqtt.packet_bytes_max + (8 << 10), PAYLOAD_BYTES_MAX)
         if self.delivery.payload_bytes_max < room:
             delivery = msgspec.structs.replace(self.delivery, payload_bytes_max=room)
             msgspec.structs.force_setattr(self, "delivery", delivery)

@@ -96,7 +96,8 @@ async def _ask_itself(config: NodeConfig, tls: ssl.SSLContext | None) -> list[Fi
 def listeners(config: NodeConfig) -> dict[str, str]:
     """Return the addresses that the node listens at, by key of node.toml."""
     given = {"listen": config.listen, "client_listen": config.client_listen, "admin_listen": config.admin_listen}
-    return {key: text for key, text in {**given, "mqtt.listen": config.mqtt.listen}.items() if text}
+    mqtt = {"mqtt.listen": config.mqtt.listen, "mqtt.websocket": config.mqtt.websocket}
+    return {key: text for key, text in {**given, **mqtt}.items() if text}
 
 
 async def check_ports(config: NodeConfig, tls: ssl.SSLContext | None, timeout_s: float) -> tuple[list[Finding], bool]:

@@ -23,7 +23,7 @@ def files_needed(config: NodeConfig) -> int:
     mesh = limits.connections_max + limits.handshakes_max + BURST * limits.handshakes_max  # streams, dials, half-open
     clients = limits.clients_max + _untold(max(limits.handshakes_max, limits.clients_max), has_tls)
     needed = mesh + clients + SPARE_FILES
-    if mqtt.listen:
+    if mqtt.has_clients:
         arriving = mqtt.clients_max + ARRIVING_MAX
         needed += arriving + _untold(arriving, bool(mqtt.cert))
     if config.admin_listen:

@@ -30,6 +30,7 @@ from trellis.errors import InputError
 from trellis.live.addresses import parse_address, show_address
 from trellis.live.log import Sparing
 from trellis.live.machine import machine
+from trellis.live.proxy_header import ProxyError, read_proxy_header
 from trellis.live.reasons import why_not
 from trellis.live.tls import Credentials
 from trellis.reached import reached
@@ -80,12 +81,14 @@ class Listener:
         *,
         is_known: Callable[[Any], bool] = lambda protocol: False,
         burst_max: int | None = None,
+        has_proxy: bool = False,
     ) -> None:
         """Bind the address. Nothing is accepted before `serve`. Raise InputError if the address cannot be bound.
 
         `make` returns the protocol for a new connection, or None if there are too many. `refusal`: bytes sent to a
         client without TLS if TLS is configured. `is_known` tells whether the other end of a protocol has said who it
-        is. `burst_max`: most half-open connections, `BURST` times `handshakes_max` if it is not given.
+        is. `burst_max`: most half-open connections, `BURST` times `handshakes_max` if it is not given. `has_proxy`:
+        each connection begins with a header of the PROXY protocol, which names its source.
         """
         host, port = parse_address(address)
         try:
@@ -101,6 +104,7 @@ class Listener:
         self._make, self._is_known, self._tls, self._counters = make, is_known, tls, counters
         self._refusal, self._sparing = refusal, Sparing()
         self._handshake_s, self._handshakes_max = handshake_s, handshakes_max
+        self._has_proxy = has_proxy
         self._burst_max = burst_max or BURST * handshakes_max
         self._loop = asyncio.get_running_loop()
         self._is_closed = False
@@ -204,6 +208,8 @@ class Listener:
         try:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             async with asyncio.timeout(self._handshake_s):
+                if self._has_proxy and (told := await read_proxy_header(self._loop, accepted)) is not None:
+                    source, half_open.source = told, source_of(told[0])
                 if tls is not None and not await self._speaks_tls(accepted):
                     self._refuse_plaintext(accepted, source)
                     return
@@ -214,6 +220,11 @@ class Listener:
                 )
             if half_open.is_cut:
                 half_open.transport.abort()
+        except ProxyError as error:
+            self._counters["cut proxy header"] += 1
+            if self._sparing.may_say(source[0], str(error)):
+                log.warning("%s: refused %s: %s", self._shown, show_address(*source), error)
+            accepted.close()
         except (OSError, TimeoutError, EOFError) as error:
             self._counters["cut tls" if tls is not None else "cut handshake"] += 1
             if tls is not None and not isinstance(error, EOFError):

@@ -9,9 +9,11 @@ from __future__ import annotations
 import msgspec
 
 from trellis.live import talk
+from trellis.protocols.effects import NodeId
 from trellis.protocols.mqtt.arrivals import SIDECAR
 from trellis.protocols.mqtt.envelope import MAGIC, Envelope, unwrap
 from trellis.protocols.mqtt.packets import Content
+from trellis.protocols.mqtt.parts import Assembly
 from trellis.protocols.wire import WireError
 
 SEEN_MAX = 10_000  # most messages of sidecars that are remembered, so that a repeated one is left out
@@ -44,6 +46,7 @@ class Reader:
     def __init__(self) -> None:
         # Messages of sidecars that came, oldest first: node, its incarnation, its number for the message.
         self._seen: dict[tuple[str, int, int], None] = {}
+        self._assembly = Assembly()
 
     def read(self, message: talk.Message) -> Message | None:
         """Return the message for the application. None: it is a message between MQTT listeners, or it came before."""
@@ -56,6 +59,10 @@ class Reader:
             return Message(*given, message.payload)  # It begins like an envelope, and is none.
         if not isinstance(said, Envelope) or self._is_repeated(message.origin, said):
             return None
+        whole = self._assembly.take(NodeId(message.origin), said, 0)  # a large message comes in parts
+        if whole is None:
+            return None
+        said = whole
         if not said.incarnation:  # A native client published it, with a payload that begins like an envelope.
             return Message(*given, said.payload)
         return Message(*given, said.payload, Mqtt(said.topic, said.qos, said.retain, said.client, said.content))

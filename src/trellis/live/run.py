@@ -81,6 +81,8 @@ async def run_node(config: NodeConfig, is_up: Callable[[dict[str, object]], None
         about["admin_listen"] = show_address(parse_address(config.admin_listen)[0], node.admin.port)
     if node.mqtt is not None and config.mqtt.listen:
         about["mqtt_listen"] = show_address(parse_address(config.mqtt.listen)[0], node.mqtt.port)
+    if node.mqtt is not None and config.mqtt.websocket:
+        about["mqtt_websocket"] = show_address(parse_address(config.mqtt.websocket)[0], node.mqtt.websocket_port)
     if node.mqtt is not None and node.mqtt.sidecar is not None:
         about["mqtt_broker"] = show_address(node.mqtt.sidecar.host_name, node.mqtt.sidecar.port)
     is_up(about)

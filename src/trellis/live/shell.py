@@ -144,6 +144,7 @@ class LiveNode:
                 proves_copies = self.mesh.overlay.has_homes and config.delivery.copies > 1
                 self.mqtt = MqttListener(self, self.name, self.life, config.mqtt, config.limits, gate, proves_copies)
                 self.mqtt.host.state.payload_bytes_max = config.delivery.payload_bytes_max
+                self.mqtt.host.state.copies = config.delivery.copies
                 self.mqtt.bind()
         except BaseException:
             await self.stop(in_order=False)

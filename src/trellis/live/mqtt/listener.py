@@ -25,6 +25,7 @@ from trellis.live.mqtt.aside import Aside
 from trellis.live.mqtt.certificate import load_certificate
 from trellis.live.mqtt.ready import Readiness
 from trellis.live.mqtt.sidecar import Sidecar
+from trellis.live.mqtt.streams import MqttStream, WebSocketStream
 from trellis.live.stream import Stream, StreamLimits, StreamOwner
 from trellis.live.tls import Credentials
 from trellis.protocols.delivery.outcome import Acknowledged, Confirmed, NotAcknowledged, Outcome, Published
@@ -35,7 +36,7 @@ from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.decode import decode
 from trellis.protocols.mqtt.effects import Check, Close, Emit, MqttEffect, Pause, ToClient, Unwant, Want
 from trellis.protocols.mqtt.encode import encode
-from trellis.protocols.mqtt.framing import Framing, version_of
+from trellis.protocols.mqtt.framing import version_of
 from trellis.protocols.mqtt.host import Host
 from trellis.protocols.mqtt.primitives import PacketError
 
@@ -48,29 +49,6 @@ _SIDECAR = 0  # the sidecar's connection number; streams count from 1
 ARRIVING_MAX = 1_024
 _PAUSE_S = 0.005  # pause between two parts of work that is too much for one turn of the loop
 _TURN_PACKETS = 64  # most packets of one client in one turn of the loop, so that other clients get their turn
-
-
-class MqttStream(Stream):
-    """A client's connection: packets instead of frames. Its queue is bounded, and slow readers are disconnected."""
-
-    lingers = True  # so that clients read why they are disconnected
-
-    def __init__(self, owner: MqttListener, limits: StreamLimits, number: int, packet_bytes_max: int) -> None:
-        super().__init__(owner, limits, 0)
-        self.number, self.version = number, 0  # `version` is 0 until CONNECT has come.
-        self.framing = Framing(packet_bytes_max)
-        self.is_waiting = self.is_closing = False  # waits for a password check; waits for its queue to be sent
-        self.is_reading = True  # The host reads this client.
-        self.is_queued = False  # Complete packets wait for the client's next turn. Nothing is read until then.
-        self.timer: asyncio.TimerHandle | None = None
-        self.fed = owner.fed
-        self.traffic = owner.traffic
-
-    def data_received(self, data: bytes) -> None:
-        self.traffic.bytes_in += len(data)
-        if not self.is_closing:
-            self.framing.feed(data)
-            self.fed(self)
 
 
 class MqttListener(StreamOwner):
@@ -101,13 +79,13 @@ class MqttListener(StreamOwner):
             buffer_bytes=limits.buffer_bytes, queue_bytes=config.queue_bytes, stall_s=limits.stall_s
         )
         self._proves_copies = proves_copies
-        self._listener: Listener | None = None
+        self._listeners: list[Listener] = []  # of TCP, and of WebSocket
         self.sidecar: Sidecar | None = None
         self.readiness: Readiness | None = None  # set when the sidecar has started
         self.tls: Credentials | None = None
         self._tick: asyncio.TimerHandle | None = None
         self._checks: set[asyncio.Task[None]] = set()
-        self.port = self._number = 0
+        self.port = self.websocket_port = self._number = 0
         self._is_running = self._is_due = self._is_closed = self._is_going_on = False
 
     def bind(self) -> None:
@@ -115,24 +93,31 @@ class MqttListener(StreamOwner):
         if self.config.broker:
             begun = partial(self.host.begin_anew, _SIDECAR)
             self.sidecar = Sidecar(self.node, self.config, self._stream_limits, self._from_sidecar, begun)
-        if not self.config.listen:
-            return
         if self.config.cert:
             files = (self.config.cert, self.config.key, self.config.ca)
             self.tls = Credentials(self.node, "mqtt", files, partial(load_certificate, self.config))
+        if self.config.listen:
+            self.port = self._bind(self.config.listen, MqttStream)
+        if self.config.websocket:
+            self.websocket_port = self._bind(self.config.websocket, WebSocketStream)
+
+    def _bind(self, address: str, kind: type[MqttStream]) -> int:
+        """Bind one port, and return its number."""
         handshakes = (self.limits.handshake_s, self.limits.handshakes_max)
-        self._listener = Listener(
-            *(self.config.listen, self._accept, self.tls, self.counters, *handshakes),
+        listener = Listener(
+            *(address, partial(self._accept, kind), self.tls, self.counters, *handshakes),
             is_known=lambda stream: stream.number not in self.host.arriving,
             burst_max=self.config.clients_max + ARRIVING_MAX,  # all clients may reconnect at the same moment
+            has_proxy=self.config.proxy_protocol,
         )
-        self.port = self._listener.port
+        self._listeners.append(listener)
+        return listener.port
 
     def serve(self) -> None:
         """Accept clients, and start the sidecar."""
         self._do(self.host.start)
-        if self._listener is not None:
-            self._listener.serve()
+        for listener in self._listeners:
+            listener.serve()
         if self.sidecar is not None:
             self._do(self._attach)
             self.sidecar.serve()
@@ -155,8 +140,8 @@ class MqttListener(StreamOwner):
 
     async def closed(self) -> None:
         """Wait until everything has ended."""
-        if self._listener is not None:
-            await self._listener.close()
+        for listener in self._listeners:
+            await listener.close()
         if self.sidecar is not None:
             await self.sidecar.closed()
         for task in self._checks:
@@ -221,11 +206,11 @@ class MqttListener(StreamOwner):
 
     # Streams
 
-    def _accept(self) -> Stream | None:
+    def _accept(self, kind: type[MqttStream]) -> Stream | None:
         if self._is_closed or len(self.streams) >= self.config.clients_max + ARRIVING_MAX:
             return None
         self._number += 1
-        return MqttStream(self, self._stream_limits, self._number, self.config.packet_bytes_max)
+        return kind(self, self._stream_limits, self._number, self.config.packet_bytes_max)
 
     def opened(self, stream: Stream) -> None:
         assert isinstance(stream, MqttStream)

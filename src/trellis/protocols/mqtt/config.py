@@ -9,6 +9,8 @@ import msgspec
 from trellis.errors import InputError
 from trellis.protocols.mqtt.topics import is_filter
 
+PACKET_BYTES_MAX = 17 << 20  # a payload of 16 MiB with its topic and properties
+QUEUE_BYTES = 8 << 20
 KEEP_ALIVE_S_MAX = 65_535  # greatest keep-alive that a CONNECT can hold
 
 
@@ -17,6 +19,16 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     listen: str = ""
     """Address of the MQTT listener. Empty: the node has none. Port 0: any free one."""
+
+    websocket: str = ""
+    """Address of the listener for MQTT over WebSocket, with TLS if `cert` is given. Empty: the node has none."""
+
+    websocket_origins: tuple[str, ...] = ()
+    """Web pages that may connect over WebSocket, as in https://example.org. Empty: all of them."""
+
+    proxy_protocol: bool = False
+    """Whether a load balancer stands before `listen` and `websocket`, and tells by the PROXY protocol (version 2) who
+    connects. Then every connection must begin with its header, so let nobody else reach these ports."""
 
     depth: int = 2
     """Number of first levels of an MQTT topic that form its overlay topic; the same on all nodes. More levels make
@@ -83,7 +95,9 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Longest time that the session of a disconnected client is kept."""
 
     packet_bytes_max: int = 288 << 10
-    """Most bytes of one packet. The default holds a payload of 256 KiB with its topic and properties."""
+    """Most bytes of one packet, at most 17 MiB. The default holds a payload of 256 KiB with its topic and properties.
+    Messages above 480 KiB travel through the mesh in parts. Above 4 MiB,
+    `queue_bytes` is raised to twice this size if it is less."""
 
     subscriptions_max: int = 1_000
     """Most filters of one client."""
@@ -98,12 +112,15 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Messages with QoS 1 or 2 that wait for one client, and 20 times as many while it acknowledges messages. More are
     dropped and counted."""
 
-    queue_bytes: int = 8 << 20
+    queue_bytes: int = QUEUE_BYTES
     """Bytes that wait for one client, in its session's queue and in its socket's. If a socket exceeds it, the client is
     disconnected."""
 
     alias_max: int = 32
-    """Most topic aliases that a client may set."""
+    """Most topic aliases that a client may set, and that the node uses towards a client which allows them."""
+
+    reason_texts: bool = True
+    """Whether clients of MQTT 5 are told in words why something was refused, beside the reason code."""
 
     keep_alive_s_max: int = 65_535
     """Longest keep-alive. A client that asks for a longer one, or for none, is told this one (MQTT 5) or refused
@@ -147,6 +164,8 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             if is_number and not value > 0 and not (may_be_0 and value == 0):
                 raise InputError(field, f"it is {value}", "give more than 0")
+        if 2 * self.packet_bytes_max > max(self.queue_bytes, QUEUE_BYTES):
+            msgspec.structs.force_setattr(self, "queue_bytes", 2 * self.packet_bytes_max)
         for field in ("take", "want"):
             for filter_ in getattr(self, field):
                 if not is_filter(filter_) or filter_.startswith("$"):
@@ -167,12 +186,18 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             raise InputError("depth", f"it is {self.depth}", "give 1 to 32")
         if bool(self.cert) != bool(self.key) or (self.ca and not self.cert):
             raise InputError("cert", "cert and key belong together, and ca to them", "give both, or none")
-        if self.packet_bytes_max > 480 << 10:
-            raise InputError("packet_bytes_max", f"it is {self.packet_bytes_max}", "give 491520 or less: see delivery")
+        if self.packet_bytes_max > PACKET_BYTES_MAX:
+            remedy = f"give {PACKET_BYTES_MAX} or less"
+            raise InputError("packet_bytes_max", f"it is {self.packet_bytes_max}", remedy)
 
     def __bool__(self) -> bool:
         """Return whether the node speaks MQTT at all: it has a listener or a sidecar."""
-        return bool(self.listen or self.broker)
+        return bool(self.has_clients or self.broker)
+
+    @property
+    def has_clients(self) -> bool:
+        """Whether MQTT clients can connect to the node."""
+        return bool(self.listen or self.websocket)
 
     def __rich_repr__(self) -> list[tuple[str, object]]:
         """Return what tools print of this value, without passwords."""

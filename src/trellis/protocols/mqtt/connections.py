@@ -7,7 +7,7 @@ published after the will's delay.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from trellis.protocols.access.decide import Who
@@ -15,6 +15,7 @@ from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.config import KEEP_ALIVE_S_MAX
 from trellis.protocols.mqtt.effects import Check, Close, Connection, SetAside, ToClient
+from trellis.protocols.mqtt.envelope import WillTold
 from trellis.protocols.mqtt.primitives import PacketError
 from trellis.protocols.mqtt.session import Link, Session
 from trellis.protocols.mqtt.state import BrokerState
@@ -51,6 +52,7 @@ class Connections:
         self.arriving: dict[Connection, p.Connect | None] = {}
         self.wills: dict[str, tuple[int, p.Will]] = {}  # wills of disconnected clients, with the time when they are due
         self._assigned = 0
+        self.wills_changed: Callable[[], None] = lambda: None  # called when a will comes or goes
 
     # Connecting
 
@@ -118,7 +120,10 @@ class Connections:
             return
         if not is_right:
             self.state.counters["passwords refused"] += 1
-            self._turn_away(connection, packet.version, reasons.PASSWORD, "user or password")
+            is_anonymous = packet.user is None and packet.password is None
+            reason = reasons.NOT_AUTHORIZED if is_anonymous else reasons.PASSWORD
+            why = "this listener wants a user and a password" if is_anonymous else "user or password"
+            self._turn_away(connection, packet.version, reason, why)
             return
         if not self._has_room(packet.client, user):
             self.state.counters["connections beyond quotas"] += 1
@@ -162,7 +167,8 @@ class Connections:
         self.state.counters["refused"] += 1
         if version == p.V5 or reasons.connack_311(reason) is not None:
             # [MQTT-3.2.2-6: no session]
-            self.state.out.append(ToClient(connection, p.ConnAck(reason=reason, text=why)))
+            text = why if self.state.config.reason_texts else None
+            self.state.out.append(ToClient(connection, p.ConnAck(reason=reason, text=text)))
         self.state.out.append(Close(connection, reasons.name(reason), why))
 
     def _welcome(
@@ -184,12 +190,15 @@ class Connections:
             keep_alive_s * 1_000,
             packet.receive_max,
             packet.packet_bytes_max,
-            is_5 and packet.wants_reasons,
+            is_5 and packet.wants_reasons and self.state.config.reason_texts,
             packet.will,
             {},
+            min(packet.alias_max, self.state.config.alias_max) if is_5 else 0,
             until_ms=None if left_ms is None else self.state.now_ms + left_ms,
         )
         session.link = link
+        if packet.will is not None:
+            self.wills_changed()
         self.state.by_connection[connection] = session
         self.state.counters["connected"] += 1
         answer = p.ConnAck(reason=reasons.SUCCESS, session_present=is_present)
@@ -228,6 +237,7 @@ class Connections:
                 self._end(client)
             else:
                 self.wills.pop(client, None)  # back before it was due  [MQTT-3.1.3-9]
+                self.wills_changed()
                 return old, True
         session = self.state.sessions[client] = Session(client, self.state.config)
         session.who = Who(user, client)
@@ -251,8 +261,9 @@ class Connections:
                 self.drop(session, reasons.PROTOCOL_ERROR, "a session cannot be prolonged at its end")
                 return
             session.expiry_s = min(packet.expiry_s, self.state.config.session_expiry_s_max)
-        if packet.reason != reasons.WITH_WILL:
+        if packet.reason != reasons.WITH_WILL and link.will is not None:
             link.will = None
+            self.wills_changed()
         self.state.out.append(Close(link.id))
         if packet.reason >= reasons.UNSPECIFIED:
             self._judge(session)
@@ -307,10 +318,24 @@ class Connections:
             self.state.directory.changed()
             self.forget(session)
 
+    def all_wills(self) -> Iterator[WillTold]:
+        """Yield the wills of all clients, connected or not, as they are told to other nodes."""
+        pending = {client: will for client, (_, will) in self.wills.items()}
+        links = {session.client: session.link for session in self.state.by_connection.values()}
+        pending |= {client: link.will for client, link in links.items() if link is not None and link.will is not None}
+        for client, will in pending.items():
+            session = self.state.sessions.get(client)
+            delay_s = min(will.delay_s, session.expiry_s) if session is not None else 0
+            user = session.who.user if session is not None else None
+            content = will.content
+            yield WillTold(client, user, will.topic, will.payload, will.qos, will.retain, delay_s, content)
+
     def _publish_will(self, client: str) -> None:
         """Publish the will of a client, if it has one and may publish there."""
         _, will = self.wills.pop(client, (0, None))
         session = self.state.sessions.get(client)
+        if will is not None:
+            self.wills_changed()
         if will is not None and session is not None and not self.state.may_write(session, will.topic):
             self.state.counters["wills denied"] += 1  # the rules have changed since its CONNECT
         elif will is not None:

@@ -8,24 +8,31 @@ G1  A client gets a message once, however many of its filters match.  [MQTT-3.3.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
-from trellis.protocols.effects import NodeId, Topic
+from trellis.protocols.effects import Incarnation, NodeId, Topic
 from trellis.protocols.mqtt.bridge import IDENTITY
 from trellis.protocols.mqtt.envelope import (
     NO_INCARNATION,
+    Beat,
     Bye,
     Envelope,
+    Executed,
     Grouped,
+    Keep,
     Kept,
     Recall,
     Said,
     Shared,
+    Testament,
     Who,
     unwrap,
 )
 from trellis.protocols.mqtt.interests import OURS, QUESTIONS, SHARES
 from trellis.protocols.mqtt.packets import Content, is_text
+from trellis.protocols.mqtt.parts import Assembly
 from trellis.protocols.mqtt.recollections import Recollections
 from trellis.protocols.mqtt.retained import Retained
 from trellis.protocols.mqtt.session import Out, Session, Subscription, Ticket
@@ -42,8 +49,14 @@ class Deliveries:
         self.state = state
         # overlay topics that the mesh has not confirmed, although a client has had its SUBACK
         self.early: dict[Topic, None] = {}
+        # the number of this node's last publication when it began to take part in an overlay topic
+        self.since: dict[Topic, int] = {}
         self.recollections = Recollections(state, self._give_retained)
         self.shares = Shares(state, self._give_shared)
+        self.assembly = Assembly()
+        self.on_testament: Callable[[NodeId, Testament | Beat | Executed], None] = lambda origin, said: None
+        self.on_keep: Callable[[NodeId, Keep], None] = lambda origin, said: None
+        self.on_bye: Callable[[NodeId, Incarnation], None] = lambda node, incarnation: None
 
     def delivered(self, topic: Topic, origin: NodeId, payload: bytes) -> None:
         """Take in a publication that the mesh has delivered."""
@@ -67,13 +80,19 @@ class Deliveries:
             return
         # The mesh gives a first subscriber what it still holds. A client gets what is published after its SUBACK.
         # Holders of patterns get copies until the overlay topic is confirmed.
-        if topic != QUESTIONS and not self._is_begun(topic, origin):
+        if topic != QUESTIONS and not self._is_begun(topic, origin, said):
             self.state.counters["before the subscription"] += 1
             if isinstance(said, Envelope):
                 self._retain(origin, said)
             return
         if is_ours:
             self._on_share(topic, origin, said)
+            if isinstance(said, Testament | Beat | Executed | Keep):
+                if topic == QUESTIONS and isinstance(said, Keep):
+                    self.on_keep(origin, said)
+                elif topic == QUESTIONS and not isinstance(said, Keep):
+                    self.on_testament(origin, said)
+                return
             if isinstance(said, Shared | Grouped):
                 return
             ready = self.state.directory.on_said(topic, origin, said) if said is not None else []
@@ -87,11 +106,17 @@ class Deliveries:
         while late:
             self._retain(*late.pop())
 
-    def _is_begun(self, topic: Topic, origin: NodeId) -> bool:
+    def _is_begun(self, topic: Topic, origin: NodeId, said: Said | None) -> bool:
         """Return whether clients already get messages of `origin` on `topic`.
 
-        Publications of this node need not wait for the mesh: a client gets its own messages from its SUBSCRIBE on.
+        Publications of this node need not wait for the mesh: a client gets its own messages from its SUBSCRIBE on. What
+        was published here before the SUBSCRIBE, and comes back from the mesh after it, is not given to the client.
         """
+        is_ours = (
+            origin == self.state.node and isinstance(said, Envelope) and said.incarnation == self.state.incarnation
+        )
+        if is_ours and isinstance(said, Envelope) and said.number <= self.since.get(topic, 0):
+            return False
         if self.state.directory.is_confirmed(topic) or topic in self.early:
             return True
         return origin == self.state.node and not self.state.interests.is_covered(topic)
@@ -107,12 +132,13 @@ class Deliveries:
                 self.shares.on_who(origin, incarnation)
             case Bye(incarnation):
                 self.shares.on_bye(origin, incarnation)
+                self.on_bye(origin, incarnation)
 
     def _on_retained(self, topic: Topic, origin: NodeId, said: Recall | Kept) -> None:
         """Answer which messages are retained, or take in such an answer."""
         if isinstance(said, Recall):
             self.state.recaller.on_recall(topic, origin)
-        elif self.state.config.listen:
+        elif self.state.config.has_clients:
             for kept in self.state.recaller.on_kept(topic, said):
                 self.recollections.told(kept)
 
@@ -120,7 +146,8 @@ class Deliveries:
         """Keep a message as retained, if it asks for that and this node has clients."""
         if (
             message.retain
-            and self.state.config.listen
+            and message.part is None
+            and self.state.config.has_clients
             and not self.state.recaller.put(origin, Retained(origin, message))
         ):
             self.state.counters["retained refused"] += 1
@@ -141,9 +168,13 @@ class Deliveries:
             )
             self.recollections.given(session, message.topic)
 
-    def _hand_over(self, origin: NodeId, message: Envelope) -> None:
-        """Give a message to every client with a matching filter."""
-        self._retain(origin, message)
+    def _hand_over(self, origin: NodeId, part: Envelope) -> None:
+        """Give a message to every client with a matching filter, when all its parts have arrived."""
+        message = self.assembly.take(origin, part, self.state.now_ms)
+        if message is None:
+            return
+        if part.part is None:  # Larger messages are not retained.
+            self._retain(origin, message)
         until_ms = self.state.until_ms(message)
         if until_ms is not None and until_ms <= self.state.now_ms:
             self.state.counters["expired"] += 1
@@ -219,6 +250,9 @@ class Deliveries:
         for origin, message in self.state.directory.tick():
             self._hand_over(origin, message)
         self.recollections.tick()
+        self.assembly.tick(self.state.now_ms)
+        self.state.counters["incomplete"] += self.assembly.dropped
+        self.assembly.dropped = 0
 
 
 def _identified(message: Envelope, origin: NodeId) -> Content:

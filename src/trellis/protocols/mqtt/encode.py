@@ -20,7 +20,9 @@ def encode(version: int, given: p.Packet) -> bytes:
             first = kind << 4 | (2 if kind == p.PUBREL else 0)
             if not is_5 or (not reason and why is None):
                 return packet(first, u16(number))
-            return packet(first, u16(number), bytes((reason,)), props.write({props.REASON: why}))
+            # Without properties, their length may be left out.  [MQTT 5, 3.4.2.2.1]
+            tail = b"" if why is None else props.write({props.REASON: why})
+            return packet(first, u16(number), bytes((reason,)), tail)
         case p.PingReq():
             return b"\xc0\x00"
         case p.PingResp():
@@ -44,6 +46,8 @@ def encode(version: int, given: p.Packet) -> bytes:
         case p.Disconnect(reason, expiry_s, why):
             if not is_5 or (not reason and expiry_s is None and why is None):
                 return packet(p.DISCONNECT << 4)
+            if expiry_s is None and why is None:  # [MQTT 5, 3.14.2.2.1]
+                return packet(p.DISCONNECT << 4, bytes((reason,)))
             properties = {props.SESSION_EXPIRY: expiry_s, props.REASON: why}
             return packet(p.DISCONNECT << 4, bytes((reason,)), props.write(properties))
         case p.Auth(reason):
@@ -86,13 +90,13 @@ def _connack(answer: p.ConnAck, version: int) -> bytes:
             raise PacketError(f"3.1.1 has no CONNACK for reason {answer.reason:#x}")
         is_present = answer.session_present and version != p.V31  # 3.1 leaves this byte unused
         return packet(p.CONNACK << 4, bytes((is_present, code)))
-    properties = {
+    properties = {  # in the order of Mosquitto, since tools that compare bytes know that one
+        props.ALIAS_MAX: answer.alias_max,
         props.SESSION_EXPIRY: answer.expiry_s,
         props.ASSIGNED: answer.assigned_client,
         props.KEEP_ALIVE: answer.keep_alive_s,
-        props.RECEIVE_MAX: answer.receive_max,
         props.PACKET_MAX: answer.packet_bytes_max,
-        props.ALIAS_MAX: answer.alias_max,
+        props.RECEIVE_MAX: answer.receive_max,
         props.RETAIN: None if answer.retain_available else 0,
         props.SHARED: None if answer.shared_available else 0,
         props.REASON: answer.text,

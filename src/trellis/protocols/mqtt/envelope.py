@@ -33,11 +33,11 @@ _NUMBERS_BYTES = 512  # more than all numbers and flags of an envelope take
 Prefix = Annotated[str, Meta(min_length=1, max_length=PREFIX_LETTERS_MAX, pattern=NAME_PATTERN)]
 Numbers = Annotated[tuple[Count, ...], Meta(max_length=PREFIXES_MAX)]
 Prefixes = Annotated[tuple[Prefix, ...], Meta(max_length=PREFIXES_MAX)]
-# a group of a shared subscription, the node that must give the message to a member, and its incarnation
 # A group of a shared subscription; the node that must give the message to a member; that node's incarnation.
-Chosen = tuple[
-    Text, NodeName, IncarnationCount
-]  # a group of a shared subscription; the node that hands over, its incarnation
+Chosen = tuple[Text, NodeName, IncarnationCount]
+PARTS_MAX = 16_384  # most parts of one message
+# Number of a message's first part; index of this part, from 0; number of parts.
+Part = tuple[Count, Annotated[int, Meta(ge=0, lt=PARTS_MAX)], Annotated[int, Meta(ge=1, le=PARTS_MAX)]]
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, tag="m"):
@@ -56,6 +56,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, tag="m"):
     before: Count = 0  # number of its predecessor on the overlay topic, if that one was not copied; else 0
     content: Content = PLAIN
     chosen: Annotated[tuple[Chosen, ...], Meta(max_length=CHOSEN_MAX)] = ()
+    part: Part | None = None  # It is a part of a larger message.
 
     def is_of(self, prefix: Topic, depth: int) -> bool:
         """Return whether the message belongs to this overlay topic, and MQTT clients can be given it."""
@@ -170,7 +171,69 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, tag="k"):
     messages: Annotated[tuple[Envelope, ...], Meta(max_length=KEPT_MAX)]
 
 
-Said = Grouped | Shared | Recall | Kept | Envelope | Introduce | Copy | Ask | Who | Heard | Joined | Hold | Bye
+class Keep(msgspec.Struct, frozen=True, array_like=True, tag="e"):
+    """To one node: take part in these overlay topics, and keep what is retained there.  [keepers.py]"""
+
+    incarnation: IncarnationCount
+    keeper: NodeName
+    prefixes: Prefixes
+
+
+class WillTold(msgspec.Struct, frozen=True, array_like=True):
+    """The will of a client, as its node tells it to others."""
+
+    client: Text
+    user: Text | None  # the client's user, for the access rules
+    topic: Text
+    payload: bytes
+    qos: Annotated[int, Meta(ge=0, le=2)]
+    retain: bool
+    delay_s: Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)] = 0
+    content: Content = PLAIN
+
+
+class Testament(msgspec.Struct, frozen=True, array_like=True, tag="t"):
+    """To all nodes: the keepers keep these wills of the sender's clients.  [testaments.py]"""
+
+    incarnation: IncarnationCount
+    keepers: Annotated[tuple[NodeName, ...], Meta(max_length=16)]
+    wills: Annotated[tuple[WillTold, ...], Meta(max_length=PREFIXES_MAX)]
+    gone: Annotated[tuple[Text, ...], Meta(max_length=PREFIXES_MAX)]  # clients that have no will any more
+    is_whole: bool  # The sender has no other wills than these, and those of the messages that follow.
+
+
+class Beat(msgspec.Struct, frozen=True, array_like=True, tag="l"):
+    """To all nodes: the sender is there. Only nodes with wills, and their keepers, say so."""
+
+    incarnation: IncarnationCount
+
+
+class Executed(msgspec.Struct, frozen=True, array_like=True, tag="x"):
+    """To all nodes: the sender publishes the wills of a node that has crashed."""
+
+    node: NodeName
+    incarnation: IncarnationCount
+
+
+Said = (
+    Keep
+    | Testament
+    | Beat
+    | Executed
+    | Grouped
+    | Shared
+    | Recall
+    | Kept
+    | Envelope
+    | Introduce
+    | Copy
+    | Ask
+    | Who
+    | Heard
+    | Joined
+    | Hold
+    | Bye
+)
 
 _CODEC: Codec[Said] = Codec(Said, FRAME_BYTES_MAX)
 
@@ -182,9 +245,7 @@ def wrap(said: Said) -> bytes:
 
 def fits(message: Envelope, prefix: Topic, bytes_max: int) -> bool:
     """Return whether a message and a copy of it take at most `bytes_max` bytes, whatever its numbers will be."""
-    letters = 2 * len(message.topic) + len(message.client) + message.content.size
-    letters += sum(len(key) + len(node) + 4 for key, node, _ in message.chosen)
-    if len(message.payload) + 4 * letters + _NUMBERS_BYTES <= bytes_max:
+    if len(message.payload) <= room_for_payload(message, bytes_max):
         return True
     if len(message.payload) > bytes_max:
         return False
@@ -192,6 +253,13 @@ def fits(message: Envelope, prefix: Topic, bytes_max: int) -> bool:
         return len(wrap(Copy(prefix, message))) + _NUMBERS_BYTES <= bytes_max
     except WireError:
         return False
+
+
+def room_for_payload(message: Envelope, bytes_max: int) -> int:
+    """Return how many bytes of payload certainly fit into `bytes_max` together with the other fields of a message."""
+    letters = 2 * len(message.topic) + len(message.client) + message.content.size
+    letters += sum(len(key) + len(node) + 4 for key, node, _ in message.chosen)
+    return bytes_max - 4 * letters - _NUMBERS_BYTES
 
 
 def unwrap(payload: bytes) -> Said | None:

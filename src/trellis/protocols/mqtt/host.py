@@ -14,8 +14,10 @@ for what crosses nodes.
 | `deliveries.py`                | from the mesh to clients, retained messages as well                    |
 | `interests.py`, `directory.py` | filters as interests of the node; wildcards                            |
 | `retained.py`, `recall.py`     | retained messages, here and at other nodes                             |
+| `keepers.py`                   | retained messages that survive their node                              |
 | `recollections.py`             | retained messages for new subscriptions                                |
 | `shares.py`, `groups.py`       | shared subscriptions                                                   |
+| `testaments.py`                | wills that survive their node                                          |
 | `sys_topics.py`                | what the node tells its clients about itself                           |
 | `host.py`                      | passes each input to its part, and carries on what follows             |
 """
@@ -30,13 +32,15 @@ from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.connections import Connections
 from trellis.protocols.mqtt.deliveries import Deliveries
-from trellis.protocols.mqtt.effects import Close, Connection, Emit, MqttEffect, ToClient, Unwant
+from trellis.protocols.mqtt.effects import Close, Connection, Emit, MqttEffect, Unwant, Want
+from trellis.protocols.mqtt.keepers import Keepers
 from trellis.protocols.mqtt.primitives import PacketError
 from trellis.protocols.mqtt.publications import Publications
 from trellis.protocols.mqtt.session import Link, Session
 from trellis.protocols.mqtt.state import BrokerState
 from trellis.protocols.mqtt.subscriptions import Subscriptions
 from trellis.protocols.mqtt.sys_topics import SysTopics
+from trellis.protocols.mqtt.testaments import Testaments
 from trellis.protocols.mqtt.topics import SHARED, is_carried, overlay_topic
 
 
@@ -53,6 +57,12 @@ class Host:
             state, self.publications.publish, self._come_back, self._forget, self.shares.parted
         )
         state.on_unshared = self.shares.leave
+        self.testaments = Testaments(state, self.connections.all_wills, self.publications.publish)
+        self.keepers = Keepers(state, self.testaments.is_silent)
+        self.testaments.is_busy = lambda: self.keepers.is_busy
+        self.deliveries.on_keep = self.keepers.on_keep
+        self.connections.wills_changed = self._change_wills
+        self.deliveries.on_testament, self.deliveries.on_bye = self.testaments.on_said, self.testaments.on_bye
         self.subscriptions = Subscriptions(state, self.deliveries)
         self.sys_topics = SysTopics(state, self.deliveries.tell_sys)
         self._questions: dict[int, None] = {}  # publications with `Who` that the mesh has not answered
@@ -138,6 +148,7 @@ class Host:
         """Send a connected client what waits for it."""
         assert session.link is not None
         self.shares.came(session)
+        self.testaments.connected(session.client)
         for resumed in session.resume(self.state.now_ms):
             self.state.send(session.link, resumed)
         self.publications.came_back(session)
@@ -198,7 +209,8 @@ class Host:
         session = self.state.by_connection.get(connection)
         if session is not None and isinstance(packet, p.Publish) and packet.id is not None:
             for message in session.acknowledged(packet.id, self.state.now_ms, self.state.awake_ms):
-                self.state.out.append(ToClient(connection, message))
+                if session.link is not None:
+                    self.state.send(session.link, message)
 
     # The mesh
 
@@ -206,17 +218,17 @@ class Host:
         """The mesh has confirmed that this node takes part in an overlay topic."""
         self.deliveries.early.pop(topic, None)
         self.state.directory.confirmed(topic)
-        if not topic.startswith("$") and self.config.listen:
+        if not topic.startswith("$") and self.config.has_clients:
             self.state.recaller.joined(topic)
         self._settle()
 
-    def acknowledged(self, number: int, others: int | None = 0) -> None:
+    def acknowledged(self, number: int, others: int | None = None) -> None:
         """The mesh has acknowledged a publication: `others` other nodes hold it. None: it cannot tell how many."""
         if number in self._questions:
             del self._questions[number]
             self.state.directory.acknowledged(number, others)
         self.state.recaller.taken(number)
-        self.publications.acknowledged(number)
+        self.publications.acknowledged(number, is_alone=others == 0)
         self._settle()
 
     def not_acknowledged(self, number: int, reason: str, *, is_taken: bool = True) -> None:
@@ -254,6 +266,9 @@ class Host:
             self.state.directory.publishes(topic, 0, is_plain=True)
             self._settle()
 
+    def _change_wills(self) -> None:
+        self.testaments.is_changed = True
+
     # What follows an input
 
     def tick(self) -> None:
@@ -264,6 +279,8 @@ class Host:
         self.connections.watch()
         self.sys_topics.tick()
         self.shares.tick()
+        self.keepers.tick()
+        self.testaments.tick()
         self._settle()
 
     @property
@@ -279,18 +296,21 @@ class Host:
     def _settle(self) -> None:
         """Pass on changed interests and internal messages, and send the SUBACKs that are due."""
         self.shares.settle()
-        while self.state.interests.out or self.state.directory.emits or self.state.recaller.emits or self.shares.emits:
+        parts = (self.shares, self.state.directory, self.state.recaller, self.testaments, self.keepers)
+        while self.state.interests.out or any(part.emits for part in parts):
             changes, self.state.interests.out = self.state.interests.out, []
             for change in changes:
-                if isinstance(change, Unwant):
+                if isinstance(change, Want):
+                    self.deliveries.since[change.topic] = self.state.last_number
+                elif isinstance(change, Unwant):
+                    self.deliveries.since.pop(change.topic, None)
                     self.state.directory.unwanted(change.topic)
                     self.state.recaller.left(change.topic)
                     self.deliveries.early.pop(change.topic, None)
                 self.state.out.append(change)
-            emits = [*self.shares.emits, *self.state.directory.emits, *self.state.recaller.emits]
-            self.shares.emits.clear()
-            self.state.directory.emits.clear()
-            self.state.recaller.emits.clear()
+            emits = [emit for part in parts for emit in part.emits]
+            for part in parts:
+                part.emits.clear()
             for topic, payload, which in emits:
                 number = self.state.next_number()
                 if which == "who":
@@ -307,10 +327,12 @@ class Host:
         self.state.directory.check()
         self.state.recaller.check()
         self.deliveries.recollections.check()
+        self.deliveries.assembly.check()
         self.publications.repeats.check()
         for session in self.state.sessions.values():
             session.check()
         assert self.state.filter_bytes == sum(session.filter_bytes for session in self.state.sessions.values())
         self.shares.check()
+        self.testaments.check()
         held = self.state.tree.count + sum(self.state.shared.values())
         assert held == sum(len(session.subscriptions) for session in self.state.sessions.values())

@@ -15,11 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
+from trellis.protocols.effects import Topic
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.arrivals import SIDECAR
 from trellis.protocols.mqtt.effects import Connection, Emit, NotCarried, Pause
-from trellis.protocols.mqtt.envelope import NO_INCARNATION, Chosen, Copy, Envelope, fits, wrap
+from trellis.protocols.mqtt.envelope import NO_INCARNATION, Chosen, Copy, Envelope, Part, fits, room_for_payload, wrap
+from trellis.protocols.mqtt.parts import PART_BYTES_MIN, split
 from trellis.protocols.mqtt.repeats import Repeats
 from trellis.protocols.mqtt.replaced import Replaced
 from trellis.protocols.mqtt.retained import Retained
@@ -64,7 +68,7 @@ class Publications:
             if is_full and link.version == p.V5 and not session.is_bridge:  # a sidecar stops reading instead
                 self.drop(session, reasons.RECEIVE_MAX, "receive maximum")  # [MQTT-3.3.4-7]
                 return
-            incoming = session.incoming[packet.id] = Incoming(packet.id, packet.qos, 0, mark)
+            incoming = session.incoming[packet.id] = Incoming(packet.id, packet.qos, 0, mark, topic)
             self._pause_if_full(session, link)
         self._charge(session, link, len(topic) + len(packet.payload))
         if not self.state.may_write(session, topic):
@@ -240,8 +244,14 @@ class Publications:
         limit = self.state.payload_bytes_max
         chosen = self.choose(topic)
         nobody = (client, NO_INCARNATION, 0, 0)
-        if not fits(Envelope(topic, payload, qos, retain, *nobody, content=content, chosen=chosen), prefix, limit):
-            return reasons.TOO_LARGE, f"its {len(payload)} bytes and its envelope are over {limit}"
+        whole, payloads = Envelope(topic, payload, qos, retain, *nobody, content=content, chosen=chosen), [payload]
+        if not fits(whole, prefix, limit):
+            most, part_bytes = max(limit, self.state.config.packet_bytes_max), room_for_payload(whole, limit)
+            if len(payload) > most or part_bytes < PART_BYTES_MIN:
+                return reasons.TOO_LARGE, f"its {len(payload)} bytes and its envelope are over {most}"
+            if retain and not client.startswith("$"):
+                return reasons.TOO_LARGE, f"a retained message, with its envelope, has at most {limit} bytes"
+            payloads = list(split(payload, part_bytes))
         number = self.state.next_number()
         is_kept = retain and not client.startswith("$")  # a sidecar's broker keeps its own retained messages
         wall_ms = self.state.wall_ms
@@ -254,22 +264,38 @@ class Publications:
             if replaced is None:
                 self.state.counters["retained refused"] += 1
                 return reasons.QUOTA, "no room for more retained messages"
-        buckets, previous, before = self.state.directory.publishes(prefix, number)
-        message = Envelope(topic, payload, qos, retain, *identity, bool(buckets), previous, before, content, chosen)
-        self._last_numbers = [number]
+        self._last_numbers = []
+        if len(payloads) == 1:
+            self._emit(prefix, Envelope(topic, payload, qos, retain, *identity, content=content, chosen=chosen))
+        for index, part in enumerate(payloads if len(payloads) > 1 else ()):
+            known: Part = (number, index, len(payloads))
+            identity = (client, self.state.incarnation, self.state.next_number() if index else number, stamp_ms)
+            if index < len(payloads) - 1:
+                self._emit(prefix, Envelope(topic, part, qos, retain, *identity, part=known))
+            else:
+                last = Envelope(topic, part, qos, retain, *identity, content=content, chosen=chosen, part=known)
+                self._emit(prefix, last)
         if incoming is not None:
-            incoming.waits = 1 + len(buckets)
+            incoming.waits = len(self._last_numbers)
+        if replaced is not None:
+            self._replaced.published(replaced, self._last_numbers)
+        return None
+
+    def _emit(self, prefix: Topic, message: Envelope) -> None:
+        """Give a message or a part of one to the mesh, with its copies, and add their numbers to `_last_numbers`."""
+        number = message.number
+        buckets, previous, before = self.state.directory.publishes(prefix, number)
+        if buckets or previous or before:
+            message = replace(message, is_copied=bool(buckets), previous=previous, before=before)
+        self._last_numbers.append(number)
         self.state.out.append(Emit(prefix, wrap(message), number))
         for bucket in buckets:
             copy = self.state.next_number()
             self._last_numbers.append(copy)
             self.state.directory.copied(copy, prefix, bucket)
             # A sidecar's message is published again until the mesh takes it, so its copies need not wait for that.
-            copy_of = 0 if client.startswith(SIDECAR) else number
+            copy_of = 0 if message.client.startswith(SIDECAR) else number
             self.state.out.append(Emit(bucket, wrap(Copy(prefix, message)), copy, copy_of))
-        if replaced is not None:
-            self._replaced.published(replaced, self._last_numbers)
-        return None
 
     def _answered(self, number: int) -> None:
         """A publication with QoS 0 was answered."""
@@ -282,8 +308,8 @@ class Publications:
         """Return whether a client waits for the mesh's answer to this number."""
         return number in self.waiting
 
-    def acknowledged(self, number: int) -> None:
-        """The mesh has acknowledged a publication."""
+    def acknowledged(self, number: int, *, is_alone: bool = False) -> None:
+        """The mesh has acknowledged a publication. `is_alone`: it has proven that no other node subscribes."""
         self._answered(number)
         self._replaced.taken(number)
         awaited = self.waiting.pop(number, None)
@@ -292,7 +318,17 @@ class Publications:
             session, incoming = awaited
             incoming.waits -= 1
             if not incoming.waits and incoming.reason is None:
-                self._answer(session, incoming, reasons.SUCCESS, None)
+                is_unread = is_alone and len(incoming.numbers) == 1 and self._is_unread(session, incoming.topic)
+                self._answer(session, incoming, reasons.NO_MATCHING if is_unread else reasons.SUCCESS, None)
+
+    def _is_unread(self, session: Session, topic: str) -> bool:
+        """Return whether a client can be told that nobody subscribes to a topic.  [MQTT 5, 3.4.2.1]
+
+        That is so if no client of this node does: the mesh has proven the same of other nodes.
+        """
+        if session.link is None or session.link.version != p.V5:
+            return False
+        return not self.state.shared and next(iter(self.state.tree.matching(topic)), None) is None
 
     def not_acknowledged(self, number: int, reason: str, *, is_taken: bool) -> None:
         """The mesh has not acknowledged a publication. A sidecar's publication is repeated; a client is told.

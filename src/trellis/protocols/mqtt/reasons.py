@@ -4,6 +4,7 @@ from __future__ import annotations
 
 SUCCESS = 0x00
 WITH_WILL = 0x04
+NO_MATCHING = 0x10  # of a publication: nobody subscribes to its topic
 NO_SUBSCRIPTION = 0x11
 UNSPECIFIED = 0x80
 MALFORMED = 0x81

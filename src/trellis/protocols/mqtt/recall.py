@@ -15,6 +15,7 @@ R1  Of two messages on a topic, the one with the later stamp stays. So the nodes
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from trellis.protocols.effects import NodeId, Topic
@@ -55,7 +56,8 @@ class Recaller:
         self._topics: dict[Topic, dict[str, None]] = {}  # overlay topic -> topics with a retained message
         # overlay topic -> topics with a retained message that was published here; this node takes part in these
         self._mine: dict[Topic, dict[str, None]] = {}
-        # the overlay topics of `_mine`: they are introduced to holders of patterns
+        self.adopted: dict[Topic, None] = {}  # overlay topics whose retained messages we keep for others (`keepers.py`)
+        # the overlay topics of `_mine` and `adopted`: they are introduced to holders of patterns
         self.prefixes = Prefixes(config.depth)
         self._told_ms: dict[Topic, int] = {}  # when we last answered with what was published here
         self._questions: dict[Topic, Question] = {}
@@ -94,15 +96,45 @@ class Recaller:
         if kept is not None and kept.origin == self.node:
             if prefix not in self._mine:
                 self._mine[prefix] = {}
-                self.prefixes.add(prefix)
-                self.interests.want(prefix)
+                self._hold(prefix)
             self._mine[prefix][topic] = None
         elif topic in self._mine.get(prefix, ()):
             del self._mine[prefix][topic]
             if not self._mine[prefix]:
                 del self._mine[prefix]
-                self.prefixes.discard(prefix)
-                self.interests.unwant(prefix)
+                self._let_go(prefix)
+
+    def _hold(self, prefix: Topic) -> None:
+        """Take part in an overlay topic, for one more reason."""
+        if (prefix in self._mine) + (prefix in self.adopted) == 1:
+            self.prefixes.add(prefix)
+        self.interests.want(prefix)
+
+    def _let_go(self, prefix: Topic) -> None:
+        """Take part in an overlay topic for one reason less."""
+        if prefix not in self._mine and prefix not in self.adopted:
+            self.prefixes.discard(prefix)
+        self.interests.unwant(prefix)
+
+    def adopt(self, prefix: Topic) -> None:
+        """Keep what is retained in an overlay topic, although nobody here subscribes to it."""
+        if prefix not in self.adopted:
+            self.adopted[prefix] = None
+            self._hold(prefix)
+
+    def release(self, prefix: Topic) -> None:
+        """Keep it no more."""
+        del self.adopted[prefix]
+        self._let_go(prefix)
+
+    def held(self) -> Iterator[Topic]:
+        """Yield the overlay topics for whose retained messages this node cares, if there are any."""
+        yield from self._mine
+        yield from (prefix for prefix in self.adopted if prefix not in self._mine and prefix in self._topics)
+
+    def has_any(self, prefix: Topic) -> bool:
+        """Return whether anything is retained in an overlay topic."""
+        return prefix in self._topics
 
     def _of(self, prefix: Topic) -> list[Retained]:
         """Return the retained messages of an overlay topic."""
@@ -215,7 +247,8 @@ class Recaller:
         self.retained.check()
         assert sum(len(topics) for topics in self._topics.values()) == len(self.retained)
         assert all(self.interests.wanted[prefix] and prefix in self.prefixes for prefix in self._mine)
-        assert len(self.prefixes) == len(self._mine)
+        assert len(self.prefixes) == len(self._mine.keys() | self.adopted.keys())
+        assert all(self.interests.wanted[prefix] for prefix in self.adopted)
         mine = {topic for topics in self._mine.values() for topic in topics}
         assert mine == {
             topic for topics in self._topics.values() for topic in topics if self.retained[topic].origin == self.node

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -36,9 +36,8 @@ BURST = 20  # For a client that keeps up, this many times `queue_max` messages m
 BRIDGE_QUEUE_MAX = 1_000_000  # Most messages that wait for a sidecar's broker. Their bytes are the real limit.
 
 
-Ticket = tuple[  # a message for a group: the group; the message's node, incarnation and number
-    str, NodeId, Incarnation, int
-]  # a message for a group: the group; the message's node, incarnation and number
+# A message for a group: the group; the message's node, incarnation and number.
+Ticket = tuple[str, NodeId, Incarnation, int]
 
 
 class Subscription(msgspec.Struct, frozen=True):
@@ -76,6 +75,7 @@ class Incoming:
     qos: int
     waits: int  # number of answers of the mesh that it waits for
     mark: int = 0  # a hash of its content: tells whether another packet repeats it
+    topic: str = ""
     numbers: tuple[int, ...] = ()  # numbers of its publications in the mesh
     reason: int | None = None  # set when the client can be answered
     text: str | None = None
@@ -95,9 +95,25 @@ class Link:
     wants_reasons: bool
     will: p.Will | None
     aliases: dict[int, str]
+    alias_max: int = 0  # most topic aliases that we may use towards the client
+    aliases_out: dict[str, int] = field(default_factory=dict)  # topic -> the alias that the client knows for it
     is_paused: bool = False
     until_ms: int | None = None  # when the client's token expires; None: never
     held_until_ms: int = 0  # The client has published more than its quota, and is not read before this time.
+
+    def aliased(self, packet: p.Publish) -> p.Publish:
+        """Return a PUBLISH with a topic alias, if the client allows one more or knows the topic's.  [MQTT-3.3.2-12]
+
+        A packet that may be too large for the client introduces no alias, since it may never be sent.
+        """
+        known = self.aliases_out.get(packet.topic)
+        if known is not None:
+            return msgspec.structs.replace(packet, topic="", alias=known)
+        size = len(packet.payload) + 4 * (len(packet.topic) + packet.content.size) + 5 * len(packet.subscriptions) + 64
+        if len(self.aliases_out) >= self.alias_max or size > (self.packet_bytes_max or size):
+            return packet
+        self.aliases_out[packet.topic] = alias = len(self.aliases_out) + 1
+        return msgspec.structs.replace(packet, alias=alias)
 
 
 def filter_size(filter_: str) -> int:

@@ -84,8 +84,9 @@ class BrokerState:
         self.refusal: Callable[[Topic], str | None] = lambda topic: None
         # most bytes of a publication as the mesh carries it, envelope included
         self.payload_bytes_max = FRAME_BYTES_MAX
+        self.copies = 2  # nodes that keep each retained message, as `delivery.copies`
         self.access: Access | None = None  # The access rules. None: every client may do everything.
-        self._number = 0
+        self.last_number = 0  # number of this node's last publication
 
     def may_read(self, session: Session, topic: str) -> bool:
         """Return whether a client may get messages on a topic. A sidecar's broker applies its own access rules."""
@@ -113,11 +114,13 @@ class BrokerState:
 
     def next_number(self) -> int:
         """Return a new number for a publication of this node. Numbers grow over all topics."""
-        self._number += 1
-        return self._number
+        self.last_number += 1
+        return self.last_number
 
     def send(self, link: Link, packet: p.Packet) -> None:
         """Send a packet to a client."""
+        if link.alias_max and isinstance(packet, p.Publish):
+            packet = link.aliased(packet)
         self.out.append(ToClient(link.id, packet))
 
     def enter_filter(self, session: Session, filter_: str, subscription: Subscription) -> bool:

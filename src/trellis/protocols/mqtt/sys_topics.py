@@ -35,7 +35,7 @@ class SysTopics:
     def tick(self) -> None:
         """Publish what has changed, if a round is due. Averages need rounds, so they continue without subscribers."""
         interval_s, now_ms = self.state.config.sys_interval_s, self.state.now_ms
-        if not interval_s or not self.state.config.listen:
+        if not interval_s or not self.state.config.has_clients:
             return
         if self._begun_ms is None:
             self._begun_ms = now_ms
