@@ -96,9 +96,7 @@ SCHEDULES: dict[str, Callable[[int, float, Random, Times], Iterator[Fault]]] = {
 }
 
 
-def _each(
-    kind: str, sites: int, seconds: float, random: Random, every_s: float, for_s: float
-) -> Iterator[Fault]:
+def _each(kind: str, sites: int, seconds: float, random: Random, every_s: float, for_s: float) -> Iterator[Fault]:
     """Yield a fault of one site every `every_s`; each site is hit once before one is hit again."""
     order: list[int] = []
     last = -1

@@ -48,9 +48,7 @@ def reached(texts: list[str], origin: int) -> list[int]:
     return sorted(arrivals)
 
 
-@pytest.mark.parametrize(
-    ("name", "count"), [("mosquitto-star", 4), ("mosquitto-mesh", 10), ("mosquitto-triangle", 5)]
-)
+@pytest.mark.parametrize(("name", "count"), [("mosquitto-star", 4), ("mosquitto-mesh", 10), ("mosquitto-triangle", 5)])
 def test_bridges_bring_each_topic_to_every_other_broker_exactly_once(name, count, tmp_path):
     texts = configured(name, tmp_path)
     assert len(bridges(texts)) == count
