@@ -14,7 +14,7 @@ from trellis.cli.main import app
 from trellis.cycles.instance import make_instance
 from trellis.cycles.memory import omen_memory_needed
 from trellis.cycles.omen_run.network import OMenNetwork
-from trellis.cycles.omen_run.repair import Overlay, Repair
+from trellis.cycles.omen_run.repair import Overlay, RepairRun
 from trellis.cycles.pool import rows_of_links
 from trellis.errors import InputError
 from trellis.model import Interests
@@ -74,9 +74,9 @@ def test_a_repair_opens_the_links_that_the_event_engine_opens(knowledge, interes
             (name for name in engine.world.living if name != gone), key=lambda name: clockwise(place, identifier(name))
         )
         node: Any = engine.world.node(coordinator)
-        begin, expected = node.coordinator.new_mend, []
+        begin, expected = node.repairs.repair, []
 
-        def repair(kind: str, name: str, incarnation: int, node=node, begin=begin, expected=expected) -> Any:
+        def repair(kind: str, name: str, *more: Any, node=node, begin=begin, expected=expected) -> Any:
             if kind == "leave":
                 made = loaded(engine)
                 names = made.instance.nodes
@@ -91,16 +91,16 @@ def test_a_repair_opens_the_links_that_the_event_engine_opens(knowledge, interes
                     return Descriptor(peer, 0, said.incarnation, topics, said.numbers)  # type: ignore[arg-type]
 
                 backups = [number[peer] for peer in node.views.views[name].backups]
-                one = Repair(made, "leave", number[name], number[node.id], 1, described)
-                one.run((), backups)
+                one = RepairRun(made, "leave", number[name], number[node.id], 1, described)
+                one.run(backups)
                 expected += [tuple(sorted((names[a], names[b]))) for a, b in one.new]
-            return begin(kind, name, incarnation)
+            return begin(kind, name, *more)
 
-        node.coordinator.new_mend = repair
+        node.repairs.repair = repair
         before = set(engine.world.links())
         engine.leave(gone)
         engine.run(engine.world.now_ms + 8_000)
-        node.coordinator.new_mend = begin
+        node.repairs.repair = begin
         assert not engine.world.is_living(gone)
         new = [pair for pair in engine.world.links() if pair not in before]
         assert sorted(new) == sorted(expected), f"{gone} left"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trellis.protocols.omen.hints import Hints
-
 from reference.cycles_gossip import Chance
 from trellis.protocols.effects import NodeId
+from trellis.protocols.omen.links.hints import Hints
 from trellis.protocols.omen.me import Me
 from trellis.protocols.omen.messages import Hint
 from trellis.protocols.topics import TopicTable

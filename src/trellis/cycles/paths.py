@@ -1,8 +1,8 @@
 """The parts of topics in an overlay, and the path of each node to the root of its part.  [docs/omen.md]
 
-`protocols/omen/hints.py` spreads these paths by heartbeats. When they have come to rest, the root of a part is its node
-of smallest key, each node takes the shortest path to it, and of equally short ones the path by the neighbor of the
-smallest name. So they are the paths of a breadth-first search from the root, which `tree_of` makes when they are
+`protocols/omen/links/hints.py` spreads these paths by heartbeats. When they have come to rest, the root of a part is
+its node of smallest key, each node takes the shortest path to it, and of equally short ones the path by the neighbor of
+the smallest name. So they are the paths of a breadth-first search from the root, which `tree_of` makes when they are
 needed.
 """
 

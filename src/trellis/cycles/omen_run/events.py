@@ -17,12 +17,12 @@ import numpy as np
 
 from trellis.cycles.chance import below
 from trellis.cycles.newscast import peers_of
-from trellis.cycles.omen_run.repair import Repair, describe
+from trellis.cycles.omen_run.repair import RepairRun, describe
 from trellis.cycles.pool import find_in_row
 from trellis.cycles.view_state import DEGREE, WEIGHT
 from trellis.cycles.wanted import JOINS, LEAVES
 from trellis.protocols.descriptors import Descriptor
-from trellis.protocols.omen.roots import ALONE_PATIENCE
+from trellis.protocols.omen.rendezvous.roots import ALONE_PATIENCE
 
 if TYPE_CHECKING:
     from trellis.cycles.omen_run.network import OMenNetwork
@@ -144,7 +144,7 @@ class Events:
         backups = network.backups_of(one, slot) if slot >= 0 else []
         topics = network.overlay.topics(node)
         repair = self._repair("join", node, one, topics, backups or self._known_subscribers(one, topics, node))
-        if not repair.mend.gave_up:
+        if not repair.procedure.gave_up:
             network.joining[node] = False
             self._look_at(topics, ALONE_PATIENCE)
         return True
@@ -184,12 +184,14 @@ class Events:
 
     # Repairs
 
-    def _repair(self, kind: str, node: int, one: int, topics: Any, backups: list[int]) -> Repair:
+    def _repair(self, kind: str, node: int, one: int, topics: Any, backups: list[int]) -> RepairRun:
         self._numbers += 1
-        repair = Repair(self.network.overlay, kind, node, one, self._numbers, lambda peer: self.described(one, peer))
-        repair.run(topics, backups)
+        repair = RepairRun(
+            self.network.overlay, kind, node, one, self._numbers, lambda peer: self.described(one, peer), topics
+        )
+        repair.run(backups)
         self.repairs[kind] += 1
-        self.gave_up += repair.mend.gave_up
+        self.gave_up += repair.procedure.gave_up
         self.links[kind] += self.network.open_links(repair.new)
         for message, count in repair.sent.items():
             self.sent[message] = self.sent.get(message, 0) + count

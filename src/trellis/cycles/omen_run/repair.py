@@ -1,9 +1,10 @@
-"""Repairs of OMen in cycles: the protocol's own `Mend`, with messages that arrive within a round.  [OM Alg. 1, Alg. 5]
+"""Repairs of OMen in cycles: the protocol's own, with messages that arrive within a round.  [OM Alg. 1, Alg. 5]
 
-A coordinator of the protocol sends questions, waits for answers, and has links opened. `Mend` decides all of that, and
-is used here as it is, with numbers in place of names: node i is the i-th name in order, and so is topic i, so that
-ties fall as they do there. This module plays the other nodes. It makes their answers from the arrays of the run, lets
-each message take `LATENCY_MS`, and lets timers fire. A node that is not there does not answer.
+A coordinator of the protocol sends questions, waits for answers, and has links opened. The protocol's `Repair` decides
+all of that after a departure, and its `Join` for a joiner. Both are used here as they are, with numbers in place of
+names: node i is the i-th name in order, and so is topic i, so that ties fall as they do there. This module plays the
+other nodes. It makes their answers from the arrays of the run, lets each message take `LATENCY_MS`, and lets timers
+fire. A node that is not there does not answer.
 
 What records and hints would say is taken from the overlay: a record names all links of its node, and a hint is the
 shortest path to the root of a topic's part (`paths.py`), as it was before the departure. A neighbor of a node that has
@@ -24,23 +25,25 @@ from trellis.cycles.paths import Search, label_parts, make_search, tree_of
 from trellis.protocols.descriptors import Descriptor
 from trellis.protocols.effects import Send, SetTimer
 from trellis.protocols.omen.config import OMenConfig
-from trellis.protocols.omen.hints import root_key
+from trellis.protocols.omen.links.hints import root_key
 from trellis.protocols.omen.me import REFUTATIONS
-from trellis.protocols.omen.mend import Departed, Mend
 from trellis.protocols.omen.messages import (
     PATH_MAX,
     Answer,
     Ask,
     Hint,
-    Life,
     LinkOpened,
-    Neighbour,
+    Neighbor,
+    NodeRun,
     Opened,
     OpenLink,
     Record,
     Relayed,
     pack,
 )
+from trellis.protocols.omen.repair.join import Join
+from trellis.protocols.omen.repair.procedure import DONE, Context
+from trellis.protocols.omen.repair.repair import Departed, Repair
 from trellis.protocols.omen.shadow import low_edges
 
 LATENCY_MS = 10  # the event engine's default
@@ -163,11 +166,26 @@ class Hints:
         return found
 
 
-class Repair:
-    """One repair, from its start until its links stand."""
+class RepairRun:
+    """One repair or join, from its start until its links stand."""
 
-    def __init__(self, overlay: Overlay, kind: str, node: int, me: int, number: int, described: Any) -> None:
-        """`kind`: leave or join. `me`: the coordinator. `described`: returns what gossip says about a node, or None."""
+    def __init__(
+        self,
+        overlay: Overlay,
+        kind: str,
+        node: int,
+        me: int,
+        number: int,
+        described: Any,
+        topics: Iterable[int] = (),
+    ) -> None:
+        """Create it without a message sent.
+
+        `kind`        leave or join
+        `me`          the coordinator
+        `described`   returns what gossip says about a node, or None
+        `topics`      what a joiner needs links for; a departure finds its topics itself
+        """
         self.overlay, self.sent = overlay, dict[str, int]()
         self.new: list[tuple[int, int]] = []  # The links to open, in the order in which they came up.
         self.ms = 0  # virtual time since its start
@@ -178,33 +196,34 @@ class Repair:
         self._count = 0
         self._timer = 0
         is_global = overlay.config.knowledge == "global"
-        make: Any = Mend
-        self.mend: Mend = make(
-            number, kind, node, overlay.incarnation(node), overlay.config,
-            find=None, held=self._record, low_edges=low_edges, key=overlay.key, me=me,
-            oracle=overlay.labels if is_global else None, described=described,
-        )  # fmt: skip
-        if kind == "leave":
-            departed: Any = self.mend.departed
-            departed[node] = Departed(overlay.incarnation(node), frozenset(), {}, False)
+        oracle: Any = overlay.labels if is_global else None
+        key: Any = overlay.key
+        context = Context(
+            _name(me), overlay.config, low_edges, key, held=self._record, described=described, oracle=oracle
+        )
+        incarnation = overlay.incarnation(node)
+        self.procedure: Repair | Join
+        if kind == "join":
+            self.procedure = Join(number, _name(node), incarnation, context, tuple(map(_name, topics)))
+        else:
+            self.procedure = Repair(number, "leave", _name(node), incarnation, context)
+            self.procedure.departed[_name(node)] = Departed(incarnation, frozenset(), {}, False)
 
-    def run(self, topics: Iterable[int] = (), backups: Iterable[int] = ()) -> None:
-        """Run it to its end. `topics`: what a joiner needs links for."""
-        mend: Any = self.mend
-        mend.topics, mend.backups = tuple(topics), list(backups)
-        self._perform(mend.start())
-        while self._queue and mend.state != "done":
+    def run(self, backups: Iterable[int] = ()) -> None:
+        """Run it to its end. `backups` may be ends of new links."""
+        self.procedure.backups = list(map(_name, backups))
+        self._perform(self.procedure.start())
+        while self._queue and self.procedure.state != DONE:
             self.ms, _, action, arguments = heappop(self._queue)
             self._perform(action(*arguments))
 
     @property
     def departed(self) -> list[int]:
         """Return the nodes that the repair has covered: the one that departed, and others that did not answer."""
-        departed: Any = self.mend.departed
-        return [int(node) for node in departed]
+        return [int(node) for node in self.procedure.departed] if isinstance(self.procedure, Repair) else []
 
     def _perform(self, effects: Iterable[Any]) -> None:
-        """Carry out what the coordinator does."""
+        """Carry out what the coordinator does. `run` notices itself that the repair is done."""
         for effect in effects:
             if isinstance(effect, Send):
                 message: Any = effect.message
@@ -222,7 +241,7 @@ class Repair:
 
     def _on_timer(self, number: int) -> Iterable[Any]:
         """Fire, unless the timer was set again since."""
-        return self.mend.on_timer() if number == self._timer else ()
+        return self.procedure.on_timer() if number == self._timer else ()
 
     def _sends(self, kind: str, count: int = 1) -> None:
         self.sent[kind] = self.sent.get(kind, 0) + count
@@ -240,7 +259,7 @@ class Repair:
         for node, one in zip(way[:-1], answers, strict=False):
             answers[-1] = _passed_on(answers[-1], node, one)
         self._sends("Answer")
-        self._at((len(way) + 1) * LATENCY_MS, self.mend.on_answer, way[-1], answers[-1])
+        self._at((len(way) + 1) * LATENCY_MS, self.procedure.on_answer, way[-1], answers[-1])
 
     def _mask(self, node: int) -> int:
         """Return which topics of the question a node has."""
@@ -251,13 +270,13 @@ class Repair:
         return found
 
     def _answer(self, node: int, question: Ask) -> Answer:
-        """Return what a node knows about the topics of a question, as `protocols.omen.answers.answer` does."""
+        """Return what a node knows about the topics of a question, as `protocols.omen.repair.answers.answer` does."""
         one, topics = self.overlay, question.topics
         asked: Any = dict(zip(topics, range(len(topics)), strict=True))
         if len(asked) != len(self._masked) or any(self._masked.get(topic) != 1 << asked[topic] for topic in asked):
             self._masked, self._masks = {topic: 1 << place for topic, place in asked.items()}, {}
         peers = [peer for peer in one.neighbors(node) if one.alive[peer]]
-        named = [Neighbour(_name(peer), one.incarnation(peer), pack(self._mask(peer))) for peer in peers]
+        named = [Neighbor(_name(peer), one.incarnation(peer), pack(self._mask(peer))) for peer in peers]
         hints: list[Hint] = []
         if one.config.knowledge == "hints":
             known = {topic: self._hints.path(topic, node) for topic in one.topics(node) if topic in asked}
@@ -279,19 +298,19 @@ class Repair:
         self._sends("Connect", len(up))
         self._sends("ConnectOk", len(up))
         self._sends("LinkOpened")
-        opened = LinkOpened(self.mend.number, up[0], 1, 1, tuple(Opened(peer, 1) for peer in up[1:]))
+        opened = LinkOpened(self.procedure.number, up[0], 1, 1, tuple(Opened(peer, 1) for peer in up[1:]))
         self._at(OPENING * LATENCY_MS, self._on_opened, to, up, opened)
 
     def _on_opened(self, to: Any, up: list[Any], opened: LinkOpened) -> Iterable[Any]:
         self.new += [(int(to), int(peer)) for peer in up]
-        return self.mend.on_opened(to, opened)
+        return self.procedure.on_opened(to, opened)
 
     def _record(self, name: Any, life: int) -> Record:
         """Return the record of a node. Its holders always have it."""
         one, node = self.overlay, int(name)
-        lives = tuple(Life(_name(peer), one.incarnation(peer)) for peer in one.neighbors(node))
+        runs = tuple(NodeRun(_name(peer), one.incarnation(peer)) for peer in one.neighbors(node))
         topics: Any = one.topics(node)
-        return Record(one.incarnation(node), 1, topics, lives)
+        return Record(one.incarnation(node), 1, topics, runs)
 
 
 def _name(number: int) -> Any:
