@@ -67,6 +67,7 @@ def points(table: Table) -> list[Parameters]:
 
 
 def all_savings(table: Table) -> dict[str, float]:
+    """Return the saving at every point, by its parameters. No two points have the same ones."""
     found = {}
     for where in points(table):
         same = [case for case in table.cases("strawman") if case.parameters == where]
@@ -76,8 +77,7 @@ def all_savings(table: Table) -> dict[str, float]:
             [s.values[0] for c in table.cases("Magnet") if c.parameters == where for s in table.of_case(c, "cost")]
         )
         other = np.mean([s.values[0] for s in table.of_case(same[0], "cost")])
-        text = ", ".join(
-            f"{name} {value}" for name, value in where.items() if name not in ("nodes", "topics", "subs", "model")
-        )
+        text = ", ".join(f"{name} {value}" for name, value in where.items())
+        assert text not in found, f"two points are called {text}"
         found[text] = float(100 * (1 - mine / max(other, 1e-9)))
     return found
