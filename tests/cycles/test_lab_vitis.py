@@ -6,7 +6,7 @@ import pytest
 
 from trellis.lab.catalogue import catalogue
 from trellis.lab.inputs import NOTHING, Inputs
-from trellis.lab.measures.vitis import events
+from trellis.lab.measures.vitis import events, system_of
 
 SMALL = {"nodes": 80, "cycles": 18, "topics": 60, "subs": 10, "buckets": 6, "level": "low", "table_size": 10}
 
@@ -31,3 +31,6 @@ def test_static_runs_of_the_papers_size_take_the_cycle_engine_and_no_links_linge
     static = [case for case in found if case.measure == "vitis.events"]
     assert {case.parameters.get("engine") for case in static} == {"cycles"}
     assert {case.system for case in static} == {"Vitis", "RVR", "OPT"}
+    for name in ("Vitis", "RVR"):
+        assert system_of(name, {}).config.linger_rounds == 0  # the default of live meshes is another
+    assert system_of("OPT", {}).config.coverage == 3  # "similar to SpiderCast" [VI §IV; A-VIT-24]

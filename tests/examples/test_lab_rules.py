@@ -252,7 +252,7 @@ entry("omen-fig10c", churned, lambda s, p: {"repair seconds": 1})
 entry("omen-fig11", churned, lambda s, p: {"diam": 9 if s == "OMen" else 1})
 entry("omen-fig12", churned, lambda s, p: dict.fromkeys(CAUSED, rounds(10 if s == "OMen" else 1)))
 entry("omen-s68", events, lambda s, p: {"set-up": 90 if s == "OMen" else 80})
-entry("omen-claim-2L", lambda s, p: {"bounded": 1}, lambda s, p: {"bounded": 0.99})
+entry("omen-claim-2L", lambda s, p: {"bounded": 1, "kept": 1}, lambda s, p: {"bounded": 0.99})
 entry("omen-claim-conc", lambda s, p: {"connected": 1}, lambda s, p: {"connected": 0.99})
 
 # Vitis
@@ -384,6 +384,12 @@ entry("magnet-abs", costs, dearer)
 entry("magnet-claim-worse", costs, dearer)
 
 
+def dearer_at_one_point(system: str, told: dict) -> dict:
+    """Magnet costs more than the strawman at one point alone: a small map."""
+    is_there = told.get("workload") == "spatial" and told["nodes"] == 1000 and told["mean"] == 8
+    return {**costs(system, told), **(dearer(system, told) if is_there else {})}
+
+
 def verdict_of(name: str, make: Make):
     experiment = catalogue()[name]
     table = Table()
@@ -422,6 +428,55 @@ def test_numbers_as_the_paper_has_them_satisfy_its_rule(name):
 def test_numbers_that_contradict_the_paper_satisfy_neither_rule(name):
     verdict = verdict_of(name, BAD[name])
     assert verdict.word == "not reproduced", verdict
+
+
+@pytest.mark.parametrize("name", ["magnet-abs", "magnet-claim-worse"])
+def test_a_single_point_at_which_magnet_is_worse_breaks_what_is_said_of_all_points(name):
+    assert verdict_of(name, dearer_at_one_point).word == "not reproduced"
+
+
+def verdict_of_seeds(name: str, *makes: Make):
+    """The verdict on a table that is made differently for each seed."""
+    experiment, table = catalogue()[name], Table()
+    for case in experiment.cases("paper", NOTHING):
+        for seed, make in enumerate(makes, start=1):
+            table.add(case, seed, make(case.system, dict(case.parameters)))
+    return judge(experiment, table, "paper", NOTHING)
+
+
+def broken(verdict) -> list[str]:
+    return [check.condition for check in verdict.r if not check.holds]
+
+
+def test_a_run_that_ends_early_does_not_show_that_views_are_bounded():
+    verdict = verdict_of("omen-claim-2L", lambda s, p: {"bounded": 1, "kept": 0.99})
+    assert broken(verdict) == ["no run ended early, with another promise broken"]
+
+
+def test_bounds_and_deliveries_hold_in_every_seed_and_not_on_average():
+    good, far = GOOD["vitis-claim-bound"], {"hops": 1_000, "delay": 1_000}
+    for metric, value in far.items():
+        bad = lambda s, p, metric=metric, value=value: {**good(s, p), metric: value}  # noqa: E731
+        assert broken(verdict_of_seeds("vitis-claim-bound", *[good] * 200, bad))
+    good = GOOD["vitis-fig12a"]
+    lost = lambda s, p: {**good(s, p), "hit ratio": [0.985, *good(s, p)["hit ratio"][1:]]}  # noqa: E731
+    assert not broken(verdict_of_seeds("vitis-fig12a", good, good))
+    assert broken(verdict_of_seeds("vitis-fig12a", good, lost)) == ["hit ratio at least 99% outside, in every seed"]
+
+
+def test_random_interests_that_begin_below_correlated_ones_do_not_approach_them():
+    """A difference that is negative at the start would make any quotient small."""
+    begun_below = lambda s, p: {"overhead %": 10 if p["level"] == "random" else 20 - 5 * p["alpha"]}  # noqa: E731
+    verdict = verdict_of("vitis-fig7a", lambda s, p: {**GOOD["vitis-fig7a"](s, p), **begun_below(s, p)})
+    assert broken(verdict) == ["random - high at exponent 3, of that at 0.3 <= 0.3"]
+
+
+def test_what_is_shown_for_the_record_counts_the_runs_that_are_connected():
+    experiment, table = catalogue()["spidercast-fig11"], Table()
+    for number, case in enumerate(experiment.cases("paper", NOTHING)):
+        split = [0, 3] if number == 0 else [0, 0]
+        table.add(case, 1, {**GOOD["spidercast-fig11"](case.system, dict(case.parameters)), "split_10s": split})
+    assert experiment.beside(table).endswith("connected in 9 of 10 runs")
 
 
 @pytest.mark.parametrize("scale", ["smoke", "medium", "paper"])

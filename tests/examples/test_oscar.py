@@ -11,6 +11,7 @@ from trellis.errors import InputError
 from trellis.ids import stream
 from trellis.protocols.effects import LinkUp, Send
 from trellis.protocols.oscar import Oscar, OscarConfig, Peer
+from trellis.protocols.oscar.fingers import MEDIANS_MAX
 from trellis.protocols.oscar.labels import hashed
 from trellis.protocols.oscar.messages import (
     Beat,
@@ -262,3 +263,37 @@ def test_the_similar_one_of_two_candidates_becomes_the_finger():
 def test_parameters_without_sense_are_refused(fields):
     with pytest.raises(InputError):
         OscarConfig(**fields)
+
+
+def told(node, ends):
+    """Answer the walks of a node's estimate with these ends; return the messages that the node sends."""
+    fingers, sent = node.oscar.fingers, 0
+    fingers.stop()
+    fingers.estimate()
+    for end in ends:
+        if not fingers._estimating:
+            break
+        for _ in range(fingers.config.walks):
+            effects = node.on_message("liar", Walked("ring", fingers._query, end))
+            sent += sum(isinstance(effect, Send) for effect in effects)
+    node.check()
+    return sent
+
+
+def test_ends_of_walks_that_are_outside_of_the_arc_keep_no_estimate_going():
+    """Two ends beyond each other would be medians in turn, for ever."""
+    node = grown(12).nodes["n3"]
+    first = node.oscar.table.successor.label
+    near, far = Peer("x0", first + b"\x01"), Peer("x1", first + b"\x02")
+    told(node, [near, far] * 500)
+    assert len(node.oscar.fingers.medians) <= 2
+    assert len(node.oscar.fingers._pool) <= 2 * CONFIG.walks
+
+
+def test_ends_of_walks_that_come_nearer_for_ever_end_the_estimate():
+    node = grown(12).nodes["n3"]
+    first = node.oscar.table.successor.label  # A link of the node stays on the arc.
+    ends = [Peer(f"x{number}", first + bytes([255 - number])) for number in range(200)]
+    assert told(node, ends) < 100 * CONFIG.walks
+    assert len(node.oscar.fingers.medians) == MEDIANS_MAX
+    assert not node.oscar.fingers._estimating

@@ -14,6 +14,7 @@ those in a partition are the peers to draw from, and no further message is neede
 
 F1  There are at most `wanted` fingers. Both ends of a finger know it and send heartbeats.
 F2  A node is the finger of at most `guests_max` others.
+F3  Each median is nearer than the one before, and there are at most `MEDIANS_MAX`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ Similarity = Callable[[tuple[Topic, ...]], float]
 InUse = Callable[[NodeId], bool]  # Returns whether a finger carries trees.
 Sample = tuple[Peer, float]  # A node where a walk ended, and how similar it is.
 
+MEDIANS_MAX = 64  # Medians of one estimate. Each halves the nodes that are left, so no network has more.
 _OFF_IN_USE = 4  # A finger that carries trees may be this many partitions off.
 _PARTING_BEATS = 10  # Heartbeats that the trees of a finger have to find another link.
 
@@ -144,7 +146,11 @@ class Fingers:
 
     def on_walked(self, message: Walked) -> Effects:
         """Take in the end of a walk. The last one gives the median of its arc."""
-        if not self._estimating or message.query != self._query or message.peer.node == self.table.node:
+        me = self.table.me
+        if me is None or not self._estimating or message.query != self._query or message.peer.node == self.table.node:
+            return []
+        # Walks stay on their arc. An end outside would keep medians from coming nearer.
+        if not inside(message.peer.label, me.label, self._end):
             return []
         self._walked.append((message.peer, self.similarity(message.interest) if self.similarity is not None else 0.0))
         return self._halve() if len(self._walked) >= self.config.walks else []
@@ -179,14 +185,14 @@ class Fingers:
         self._walked.sort(key=lambda sample: key(sample[0].label))
         self._pool += self._walked
         median = self._walked[(len(self._walked) - 1) // 2][0]
-        if self.medians and median.node == self.medians[-1].node:
+        if self.medians and (median.node == self.medians[-1].node or len(self.medians) >= MEDIANS_MAX):
             return self._finish()
         self.medians.append(median)
         # The median is one of the successors that we know, so the remaining medians need no walks.
         place = next((at for at, one in enumerate(self.table.successors) if one.node == median.node), None)
         if place is not None:
             self._pool += [(peer, 0.0) for peer in self.table.successors[1:place]]
-            while place > 1:
+            while place > 1 and len(self.medians) < MEDIANS_MAX:
                 place //= 2
                 self.medians.append(self.table.successors[place])
             return self._finish()
@@ -355,9 +361,10 @@ class Fingers:
         return []
 
     def check(self) -> None:
-        """Assert the invariants F1 and F2."""
+        """Assert the invariants F1 to F3."""
         assert len(self.table.fingers) <= self.wanted, f"F1: {len(self.table.fingers)} fingers of {self.wanted}"
         assert len(self.table.guests) <= self.config.guests_max, f"F2: a finger of {len(self.table.guests)} nodes"
+        assert len(self.medians) <= MEDIANS_MAX, f"F3: {len(self.medians)} medians"
 
     def keep_below(self, peer: Peer) -> None:
         """Keep the link to our former successor while trees use it, because a node came between us."""

@@ -68,6 +68,7 @@ def points(table: Table) -> list[Parameters]:
 
 
 def all_savings(table: Table) -> dict[str, float]:
+    """Return the saving at every point, by its parameters. No two points have the same ones."""
     found = {}
     for where in points(table):
         same = [case for case in table.cases("strawman") if case.parameters == where]
@@ -77,10 +78,7 @@ def all_savings(table: Table) -> dict[str, float]:
             [s.of(first) for c in table.cases("Magnet") if c.parameters == where for s in table.of_case(c, "cost")]
         )
         other = float(np.mean([s.of(first) for s in table.of_case(same[0], "cost")]))
-        text = ", ".join(
-            f"{name} {value}"
-            for name, value in where.items()
-            if name not in ("nodes", "topics", "subs", "model", "engine")
-        )
+        text = ", ".join(f"{name} {value}" for name, value in where.items() if name != "engine")
+        assert text not in found, f"two points are called {text}"
         found[text] = float(100 * (1 - mine / max(other, 1e-9)))
     return found

@@ -20,11 +20,14 @@ def run_2l(scale: str, at_hand: AtHand) -> list[Case]:
 
 
 def rule_2l(table: Table) -> Rule:
-    return Rule([
+    bounded = [
         each_of(f"L = {k}: at most 2L views at every instant of every run", table.each("bounded", L=k),
                 lambda v: v == 1)
         for k in table.values_of("L")
-    ])  # fmt: skip
+    ]  # fmt: skip
+    # A run ends with the first promise that it breaks, so it shows nothing about the instants after that.
+    ended = each_of("no run ended early, with another promise broken", table.everywhere("kept"), lambda v: v == 1)
+    return Rule([*bounded, ended])
 
 
 def run_conc(scale: str, at_hand: AtHand) -> list[Case]:

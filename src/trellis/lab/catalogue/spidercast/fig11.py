@@ -28,17 +28,19 @@ def rule(table: Table) -> Rule:
         spread.append(max(means) / min(means))
     worst = table.everywhere("split", of=np.max)
     share = 1 - table.everywhere("split", of=np.sum).sum() / table.everywhere("topics", of=np.sum).sum()
-    older = table.everywhere("split_10s", of=np.max)
     return Rule(
         [
             each_of("every snapshot of every run connected, without nodes of the last 2 s", worst, lambda v: v == 0),
             at_most("greatest by least mean degree over the rates", max(spread), 1.1),
         ],
-        [
-            between("share of connected (snapshot, topic) pairs", float(share), 0.95, 1),
-            each_of("for the record: connected without nodes of the last 10 s", older, lambda v: v >= 0),
-        ],
+        [between("share of connected (snapshot, topic) pairs", float(share), 0.95, 1)],
     )
+
+
+def older(table: Table) -> str:
+    """Return how many runs are connected if nodes count only 10 s after they joined (A-SPC-14)."""
+    worst = table.everywhere("split_10s", of=np.max)
+    return f"without nodes of the last 10 s every snapshot is connected in {np.sum(worst == 0)} of {len(worst)} runs"
 
 
 def rule_messages(table: Table) -> Rule:
@@ -68,6 +70,7 @@ EXPERIMENTS = [
         run,
         rule,
         (Over("degree", "seconds", "mean degree"), Lines("degree", "mean_life", "mean degree")),
+        beside=older,
     ),
     Experiment(
         "spidercast-s381",
@@ -78,7 +81,7 @@ EXPERIMENTS = [
         rule_messages,
         (
             Lines("messages", "nodes", "control messages per event", {"paper": PRINTED}),
-            Lines("messages DisconnectRequest", "nodes"),
+            Lines("messages Disconnect", "nodes"),
         ),
         note="Most of ours are DISCONNECTs that are refused (A-SPC-23); the first construction is counted in.",
     ),

@@ -180,7 +180,7 @@ EXPERIMENTS = [
         rule_c,
         (Lines("degree", "subs", "mean degree"),),
     ),
-    _mirror("d", "a", run_d, "topics", "nodes"),
+    _mirror("d", "a", run_d, None, "nodes"),
     _mirror("e", "b", run_e, None, "topics"),
     _mirror("f", "c", run_f, "nodes", "subs"),
 ]

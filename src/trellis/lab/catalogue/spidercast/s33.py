@@ -12,10 +12,9 @@ CONNECTED = ("rss", "nyse", "unif")
 
 
 def run(scale: str, at_hand: AtHand) -> list[Case]:
-    sizes = NODES[scale] if scale == "smoke" else (1000, 4000, 10000)
     return [
-        *static(scale, popularity=list(CONNECTED), nodes=sizes),
-        *static(scale, ("spidercast(4,0)", "spidercast(3,1)"), popularity=list(CONNECTED), nodes=sizes[:1]),
+        *static(scale, popularity=list(CONNECTED)),
+        *static(scale, ("spidercast(4,0)", "spidercast(3,1)"), popularity=list(CONNECTED), nodes=NODES[scale][:1]),
     ]
 
 

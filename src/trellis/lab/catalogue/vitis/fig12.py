@@ -27,14 +27,26 @@ def parted(table: Table, metric: str, system: str) -> tuple[Values, Values, Valu
     return values[inside > 0.5], values[inside <= 0.5], values
 
 
+def hits(table: Table, system: str) -> tuple[Values, Values]:
+    """Hit ratios inside the crowd and outside, of every slice of every seed: deliveries are judged seed by seed."""
+    values, inside = (
+        np.concatenate([one.values for one in table.by_seed(metric, system)]) for metric in ("hit ratio", "in crowd")
+    )
+    return values[inside > 0.5], values[inside <= 0.5]
+
+
 def rule_a(table: Table) -> Rule:
-    found = {name: parted(table, "hit ratio", name) for name in SYSTEMS}
-    mine, other = (float(found[name][0].min()) for name in SYSTEMS)
+    found = {name: hits(table, name) for name in SYSTEMS}
+    mine = float(found["Vitis"][0].min())
+    other = max(
+        float(ratio.values[crowd.values > 0.5].min())
+        for ratio, crowd in zip(table.by_seed("hit ratio", "RVR"), table.by_seed("in crowd", "RVR"), strict=True)
+    )
     calm = [float(v) for name in SYSTEMS for v in found[name][1]]
     return Rule(
-        [at_least("least hit ratio of Vitis in the crowd", mine, 0.98),
-         at_most("least hit ratio of RVR in the crowd", other, 0.92),
-         each_of("hit ratio at least 99% outside", calm, lambda v: v >= 0.99)],
+        [at_least("least hit ratio of Vitis in the crowd, in every seed", mine, 0.98),
+         at_most("least hit ratio of RVR in the crowd, in every seed", other, 0.92),
+         each_of("hit ratio at least 99% outside, in every seed", calm, lambda v: v >= 0.99)],
         [below("RVR falls lower than Vitis", other, mine)],
     )  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 from trellis.lab.catalogue.vitis.shared import DEGREES, SCALES, SEEDS, links, vitis
 from trellis.lab.experiment import Case, Experiment, Lines
@@ -24,7 +25,7 @@ def ruler(metric: str) -> Callable[[Table], Rule]:
         )
         first, last = random[0] - high[0], random[-1] - high[-1]
         return Rule(
-            [at_most("random - high at exponent 3, of that at 0.3", last / first if first else 1.0, 0.3),
+            [at_most("random - high at exponent 3, of that at 0.3", last / first if first > 0 else inf, 0.3),
              never_rising("random does not rise with the exponent", random)],
             [below("random - high is smaller at exponent 3", last, first)],
         )  # fmt: skip
