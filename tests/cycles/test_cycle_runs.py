@@ -96,8 +96,8 @@ def test_what_makes_no_sense_in_cycles_is_refused_with_a_sentence(interests, mor
 
 
 def test_systems_and_engines_that_are_not_there_are_refused(interests):
-    with pytest.raises(InputError, match="does not run omen; choose from vitis, rvr"):
-        trellis.simulate("omen", interests, engine="cycles")
+    with pytest.raises(InputError, match="does not run delivery; choose from vitis, rvr"):
+        trellis.simulate("delivery", interests, engine="cycles")
     with pytest.raises(InputError, match="choose from events, cycles"):
         trellis.simulate("vitis", interests, engine="peersim")
 
