@@ -305,7 +305,7 @@ def test_the_example_is_repaired_by_its_successor_within_the_shadow_set():
 
 
 def test_the_static_algorithms_trade_links_for_degrees():
-    """[OM Table 1] GM has a low average degree, MinMaxODA a low maximum degree, LowODA both: it lies between."""
+    """[OM Table 1] "Avg Degree", "Max Degree": GM has a low average, MinMaxODA a low maximum; LowODA lies between."""
     found = {name: construct(interests(), name, seed=1).overlay for name in ("gm", "lowoda", "minmax")}
     assert len(found["gm"]) <= len(found["lowoda"]) <= len(found["minmax"])
     most = {name: int(overlay.degrees.max()) for name, overlay in found.items()}
@@ -327,7 +327,8 @@ def test_greedy_backups_are_more_unfair_under_skewed_popularity():
 
 
 def test_a_rebuild_in_the_code_of_a_node_gives_the_links_of_lowoda():
-    """[OM 6.6] compares a repair with LowODA from scratch; both must be computed alike to be compared."""
+    """[OM 6.6] "LowODA-Re tears down existing links and reconstructs the TCO from scratch at each churn round". A repair
+    is compared with that, so both must be computed alike."""
     found = measures.rebuilt("LowODA-Re", {"interests": "friends", "nodes": NODES}, 1, Inputs(None))
     assert found["links"] == len(construct(interests(), "lowoda", seed=1).overlay)
     assert found["repair seconds"] > 0

@@ -73,7 +73,7 @@ def edges(overlay: Overlay) -> set[frozenset[str]]:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_fig1_the_shadow_set_is_neighbours_and_backups(seed):
-    """Fig. 1: v' has neighbours v3, v9 and backups v1, v4, v11; these five are S, and all new links lie among them.
+    """Fig. 1: "S = v'.neighbors u v'.backups = {v3, v9, v1, v4, v11}". All new links lie among these five.
 
     With components of the whole overlay one link is enough here. The three links of the picture cannot come from that
     reading at all: a topic that splits has v3 in one part and v9 in the other, so the link (v3, v9) joins whatever
@@ -87,7 +87,7 @@ def test_fig1_the_shadow_set_is_neighbours_and_backups(seed):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_fig1_the_literal_reading_adds_the_three_links_of_the_picture(seed):
-    """Fig. 1 adds (v3, v4), (v9, v11) and (v3, v9). Alg. 7 as listed asks that all of S be connected inside S."""
+    """Fig. 1: "restored by adding edges {(v3, v4), (v9, v11), (v3, v9)}". Alg. 7 as listed connects all of S in S."""
     added, _, _ = fig1("shadow", seed)
     assert added == {frozenset(link) for link in (("v3", "v4"), ("v9", "v11"), ("v3", "v9"))}
 
@@ -95,7 +95,10 @@ def test_fig1_the_literal_reading_adds_the_three_links_of_the_picture(seed):
 @settings(max_examples=100, deadline=None)
 @given(interests(), seeds, st.data())
 def test_every_piece_that_a_leaver_leaves_behind_holds_one_of_its_neighbours(over, seed, data):
-    """V-C: links among the neighbours of the leaver are enough. (Hence S may be any set that contains them.)"""
+    """V-C: "to re-attain topic-connectivity it is sufficient to add links among v'.neighbors to the existing overlay".
+
+    Hence S may be any set that contains them.
+    """
     graph, interest = slow.any_tco(over, seed).to_networkx(), slow.named_topics(over)
     leaver = data.draw(st.sampled_from(list(over.nodes)))
     near = set(graph[leaver])
@@ -108,7 +111,7 @@ def test_every_piece_that_a_leaver_leaves_behind_holds_one_of_its_neighbours(ove
 @settings(max_examples=100, deadline=None)
 @given(interests(), seeds, st.data())
 def test_neighbours_alone_can_mend_a_leave(over, seed, data):
-    """V-C: one candidate for the shadow set is v'.neighbors alone, which is what lambda = 0 leaves."""
+    """V-C: "one candidate for the shadow set is the neighbor set around the leaving node v'", as lambda = 0 leaves it."""
     order = data.draw(st.permutations(list(over.nodes)))
     trace = ChurnTrace.from_rows([(time, node, "leave", None) for time, node in enumerate(order)])
     config = MaintainConfig(coverage_factor=0, seed=seed, check_every=1)
@@ -121,7 +124,7 @@ def test_neighbours_alone_can_mend_a_leave(over, seed, data):
 @settings(max_examples=100, deadline=None)
 @given(interests(), seeds, st.sampled_from(sorted(BACKUPS)), st.data())
 def test_with_everybody_as_a_backup_shadows_is_naive(over, seed, backups, data):
-    """V-G: if lambda is so large that all nodes are in the backup sets, ShadowDynAlg behaves as NaiveDynAlg does."""
+    """V-G: if all nodes are backups, "the behavior of ShadowDynAlg becomes identical to that of NaiveDynAlg"."""
     rows = [(time, node, "leave", None) for time, node in enumerate(data.draw(st.permutations(list(over.nodes)))[:-1])]
     topics = sorted(data.draw(st.sets(st.sampled_from(list(over.topics)), min_size=1)))
     rows += [(99, "new", "join", None), *((99, "new", "subscribe", topic) for topic in topics)]
@@ -139,7 +142,8 @@ def test_with_everybody_as_a_backup_shadows_is_naive(over, seed, backups, data):
 
 
 def test_a_leave_renews_the_sets_of_its_primaries_and_a_join_renews_none():
-    """V-C, V-E: Step III concerns those who chose the leaver as a backup; after a join nothing needs an update."""
+    """V-C: "Step III, update backups for those nodes that previously choose the departed node v' as a backup". V-E: after
+    a join nothing needs an update."""
     over = generate(SMALL["Uniform"], 3)
     run = Maintenance(over, churn(RandomChurn(60), over, 3), slow.any_tco(over, 3), MaintainConfig(seed=3))
     sets, rounds = run.algorithm.shadows.backups, run.rounds()
@@ -157,7 +161,7 @@ def test_a_leave_renews_the_sets_of_its_primaries_and_a_join_renews_none():
 @pytest.mark.parametrize("algorithm", ["shadows", "naive", "rebuild"])
 @pytest.mark.parametrize("config", SMALL.values(), ids=SMALL)
 def test_there_is_a_tco_after_every_round(config: WorkloadConfig, algorithm):
-    """Lemmas 2 b, 3 b, 4 b, for the three workloads of VI: after every join and leave the overlay is a TCO.
+    """Lemmas 2 b, 3 b, 4 b: the overlay "is topic-connected for the new instance I'", for the three workloads of VI.
 
     Also that Step I ends where a topic has fewer than lambda other subscribers (zipf, exponential).
     """

@@ -186,7 +186,7 @@ def test_an_overlay_per_topic_reaches_everybody_once_its_degree_is_free_of_any_b
 
 
 def test_a_table_is_no_degree():
-    """IV-A: the paper compares equal tables; with these RVR has more links than Vitis, both ends counted."""
+    """IV-A: "the routing table size is set to 15" for all. With equal tables RVR has more links, both ends counted."""
     vitis, rendezvous = (degrees(ended(system, "high")[0]).total() / NODES for system in ("vitis", "rvr"))
     assert 8 < vitis < rendezvous
 
