@@ -327,8 +327,8 @@ def test_greedy_backups_are_more_unfair_under_skewed_popularity():
 
 
 def test_a_rebuild_in_the_code_of_a_node_gives_the_links_of_lowoda():
-    """[OM 6.6] "LowODA-Re tears down existing links and reconstructs the TCO from scratch at each churn round". A repair
-    is compared with that, so both must be computed alike."""
+    """[OM 6.6] "LowODA-Re tears down existing links and reconstructs the TCO from scratch at each churn round". A
+    repair is compared with that, so both must be computed alike."""
     found = measures.rebuilt("LowODA-Re", {"interests": "friends", "nodes": NODES}, 1, Inputs(None))
     assert found["links"] == len(construct(interests(), "lowoda", seed=1).overlay)
     assert found["repair seconds"] > 0

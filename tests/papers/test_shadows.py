@@ -111,7 +111,7 @@ def test_every_piece_that_a_leaver_leaves_behind_holds_one_of_its_neighbours(ove
 @settings(max_examples=100, deadline=None)
 @given(interests(), seeds, st.data())
 def test_neighbours_alone_can_mend_a_leave(over, seed, data):
-    """V-C: "one candidate for the shadow set is the neighbor set around the leaving node v'", as lambda = 0 leaves it."""
+    """V-C: "one candidate for the shadow set is the neighbor set around the leaving node v'": lambda = 0."""
     order = data.draw(st.permutations(list(over.nodes)))
     trace = ChurnTrace.from_rows([(time, node, "leave", None) for time, node in enumerate(order)])
     config = MaintainConfig(coverage_factor=0, seed=seed, check_every=1)
@@ -142,8 +142,8 @@ def test_with_everybody_as_a_backup_shadows_is_naive(over, seed, backups, data):
 
 
 def test_a_leave_renews_the_sets_of_its_primaries_and_a_join_renews_none():
-    """V-C: "Step III, update backups for those nodes that previously choose the departed node v' as a backup". V-E: after
-    a join nothing needs an update."""
+    """V-C: "Step III, update backups for those nodes that previously choose the departed node v' as a backup". V-E:
+    after a join nothing needs an update."""
     over = generate(SMALL["Uniform"], 3)
     run = Maintenance(over, churn(RandomChurn(60), over, 3), slow.any_tco(over, 3), MaintainConfig(seed=3))
     sets, rounds = run.algorithm.shadows.backups, run.rounds()
