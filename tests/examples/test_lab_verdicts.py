@@ -253,7 +253,7 @@ def test_promises_say_how_much_was_tried_and_a_few_runs_are_not_enough():
     for name in ("omen-claim-2L", "omen-claim-conc"):
         one, table = catalogue()[name], Table()
         for case in one.cases("smoke", NOTHING):
-            table.add(case, 1, {"bounded": 1, "connected": 1, "runs": 2, "crashes": 5})
+            table.add(case, 1, {"bounded": 1, "connected": 1, "kept": 1, "runs": 2, "crashes": 5})
         count = 2 * len(one.cases("smoke", NOTHING))
         assert one.beside(table) == f"{count} runs of 14 nodes, {5 * count // 2} events"
         assert judge(one, table, "smoke", NOTHING).word == "shape only"

@@ -151,7 +151,7 @@ def test_ways_are_few_and_about_equally_long():
     assert [len(way) for way in split_into_routes(nodes, 8)] == [5, 6, 6]
     assert [node for way in split_into_routes(nodes, 8) for node in way] == nodes
     assert [len(way) for way in split_into_routes(nodes, 1)] == [1] * 17
-    assert max(len(way) for way in split_into_routes([f"n{number}" for number in range(99)], 99)) <= m.WAY_MAX
+    assert max(len(way) for way in split_into_routes([f"n{number}" for number in range(99)], 99)) <= m.ROUTE_MAX
     assert split_into_routes([], 8) == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -128,9 +129,9 @@ def test_a_figure_from_the_command_line_to_the_page(opened, tmp_path, monkeypatc
     assert run("lab run shadows-fig1 vitis-ex1 omen-fig7 --dry-run --json".split()) == 0
     assert json.loads(capsys.readouterr().out)["rows"] == 2
     assert run("lab run shadows-fig1 vitis-ex1 omen-fig7".split()) == 0
-    assert "rows run            2" in capsys.readouterr().out
+    assert re.search(r"^rows run +2$", capsys.readouterr().out, re.MULTILINE)
     assert run("lab run shadows-fig1 vitis-ex1".split()) == 0
-    assert "rows there already  2" in capsys.readouterr().out
+    assert re.search(r"^rows there already +2$", capsys.readouterr().out, re.MULTILINE)
     assert run("lab list --json".split()) == 0
     listed = {one["id"]: one["verdict"] for one in json.loads(capsys.readouterr().out)["experiments"]}
     assert (listed["shadows-fig1"], listed["vitis-ex1"], listed["omen-fig7"]) == ("shape only", "reproduced", "no data")

@@ -146,8 +146,8 @@ def run(
         told = {**plan, "seconds_expected": round(expected.seconds, 1), "folder": str(output), "verdicts": words}
         show(told, as_json, [f"{output}: scale {scale}", *table(plan.items()), *_summed_up(words)])
         return
-    note(f"{len(missing):,} rows, {expected} of processor time; {EXPLAINED}")
-    summary = _on_spark(rows, store, at_hand, master, settings_of(conf), driver_memory, log_level)
+    announced = f"{len(missing):,} rows, {expected} of processor time; {EXPLAINED}"
+    summary = _on_spark(announced, rows, store, at_hand, master, settings_of(conf), driver_memory, log_level)
     words = _verdicts(output, rows, experiments, scale, at_hand, only)
     plan |= {"rows run": summary.done, "rows failed": len(summary.failed), "seconds": summary.seconds}
     for row, error in summary.failed[:20]:
@@ -293,6 +293,7 @@ def _times(output: Path) -> Any:
 
 
 def _on_spark(
+    announced: str,
     rows: Any,
     store: Any,
     at_hand: Any,
@@ -305,6 +306,7 @@ def _on_spark(
     from trellis.lab.runner import ONE_THREAD, commit_here, one_thread, run_rows
     from trellis.pipeline.session import open_session
 
+    note(announced)
     os.environ.update(ONE_THREAD)  # what the workers of local[...] inherit
     with progress("starting Spark") as tell:
         tell(0, len(rows))

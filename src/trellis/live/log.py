@@ -54,6 +54,7 @@ EVENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "%s: refused a peer: %s": ("peer-refused", ("node", "why")),
     "%s: %s refuses us: %s": ("refused-by-peer", ("node", "peer", "why")),
     "%s: TLS with %s failed: %s": ("tls-failed", ("listen", "peer", "why")),
+    "%s: refused %s: %s": ("proxy-header-refused", ("listen", "peer", "why")),
     "%s: loaded new certificates of %s, valid until %s": ("certificates-loaded", ("node", "section", "until")),
     "%s: was told to load its certificates, and has none": ("nothing-to-reload", ("node",)),
     "%s: a certificate needs to be renewed: %s": ("certificate-ends", ("node", "what")),

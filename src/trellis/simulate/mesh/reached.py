@@ -33,6 +33,7 @@ SITUATIONS = (
     "there is no room for an MQTT session",
     "a message is dropped for want of room for its MQTT client",
     "a topic alias is given up",
+    "a will is published for a node that has crashed",
     # sidecars
     "a sidecar remembers what it learned",
     "a remembered filter is confirmed again",
