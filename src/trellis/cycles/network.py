@@ -81,7 +81,7 @@ class Network(ABC):
     def cycle(self) -> int:
         """Let every node that is there have its round. Return how many selections changed a table."""
         alive, since = self.presence.alive, self.presence.since
-        if not self._stays:  # Who has joined acts from the next round on.
+        if not self._stays:  # A node that has joined acts from the next round on.
             self._order = np.flatnonzero(alive & ((since < self.round) | (self.round == 0))).astype(np.int32)
             self._stays = not (alive & (since >= self.round)).any()
         mark, age_max, order, chance = self._mark, self.config.age_max, self._order, self._chance["newscast"]

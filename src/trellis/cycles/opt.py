@@ -244,7 +244,7 @@ def post(mail, sender, to):
 def deliver(agreed, mail):
     """Deliver all `Unlink`s: the end of a link, or a refusal. Return how many tables changed.
 
-    Who had the sender in its table does not ask it again for a while.
+    A node that had the sender in its table does not ask it again for a while.
     """
     peers, flags, links, changes = agreed.peers, agreed.flags, agreed.links, 0
     for letter in range(mail.count[0]):

@@ -1,10 +1,10 @@
-"""Who is there in a run in cycles: nodes that join and leave.  [VI §III-D, §IV-E]
+"""Keep track of the nodes that join and leave a run in cycles.  [VI §III-D, §IV-E]
 
 A node that joins knows a few nodes, and acts from the next round on. A node that leaves tells its neighbors, and they
 drop it at once. Others may still have it in their samples, and take it into their tables. They drop it when it has been
 silent for `silence_max` rounds (THRESHOLD).
 
-Whoever has dropped a node does not take it back on hearsay (A-VIT-9). Such a node is *buried*.
+A node that has dropped another one does not take it back on hearsay (A-VIT-9). Such a node is *buried*.
 
 P1  every node of a routing table is there, or was silent for at most `silence_max` rounds.
 """

@@ -80,7 +80,7 @@ def line_points(plot: Lines, table: Table) -> dict[str, list[tuple[Any, float, f
 def bands(found: list[Series]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Steps, means, half-widths; seeds whose steps differ are put on the steps that they share.
 
-    Of a series with few kept points, seeds may share no step: those points are put on the steps of the first seed.
+    The seeds of a shortened series may share no step. Their points are then put on the steps of the first seed.
     """
     steps = found[0].steps
     if any(one.summary is not None for one in found):
