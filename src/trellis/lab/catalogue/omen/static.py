@@ -99,7 +99,7 @@ def _routine(system: str) -> str:
 
 def run_5(scale: str, at_hand: AtHand) -> list[Case]:
     fixed: dict[str, Any] = {"popularity": "unif", "coverage": 3, "L": 1, **GLOBAL[scale]}
-    return cases("omen.grown", ROUTINES, **fixed, **engine(scale, "OMen-G", CHURN_IN_CYCLES))
+    return cases("omen.grown", (GREEDY, WORDED), **fixed, **engine(scale, "OMen-G", CHURN_IN_CYCLES))
 
 
 def rule_5(table: Table) -> Rule:

@@ -8,7 +8,7 @@ from trellis.lab.inputs import AtHand
 from trellis.lab.table import Table
 from trellis.lab.verdict import Check, Rule, at_most, each_of
 
-COUNTS = {"smoke": (20, 30, 60), "medium": (50, 100, 200), "paper": (50, 75, 100, 150, 200)}
+COUNTS = {"smoke": (20, 30, 60), "medium": (50, 100, 200), "paper": (50, 100, 200)}
 SLACK = 5  # percent
 
 
