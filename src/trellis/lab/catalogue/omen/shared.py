@@ -3,8 +3,8 @@
 OMen and OMen-G build backup sets by the rule of section 4.2 in every figure. Systems that build them by another rule
 say so in their names, as OMen(primal-dual-carry), which is the default of live meshes.
 
-Figures of views without churn run on the cycle engine, but for the smallest scale. All others run the protocols' own
-code. `CHURN_IN_CYCLES` lets the figures with churn that need neither messages nor times take the cycle engine as well.
+Figures that need neither messages nor processor times run on the cycle engine, but for the smallest scale. All others
+run the protocols' own code.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ LARGE_EVENTS = 300  # of 14,000 that the trace has for 10,000 nodes: all would t
 # Figures of messages and processor times run the protocol's own code, message by message: minutes for a dozen events.
 TIMED = {"smoke": 40, "medium": 120, "paper": 40}
 SEEDS = {"smoke": 2, "medium": 1, "paper": 3, "beyond": 1}
-CHURN_IN_CYCLES = False  # Over a whole trace the cycle engine has higher degrees (docs/cycles.md, "What is open").
 
 
 def fb(
@@ -54,9 +53,7 @@ def fb(
         }
         for system in systems:
             grid = {"coverage": coverage} if system.startswith("OMen") else {}
-            found += cases(
-                CHURNED, system, grid, **fixed, **rule_of(system), **engine(scale, system, cycles and CHURN_IN_CYCLES)
-            )
+            found += cases(CHURNED, system, grid, **fixed, **rule_of(system), **engine(scale, system, cycles))
     return found
 
 
@@ -75,9 +72,7 @@ def tw(
     found = []
     for system in systems:
         grid = {"coverage": (5,)} if system.startswith("OMen") else {}
-        found += cases(
-            CHURNED, system, grid, **fixed, **rule_of(system), **engine(scale, system, cycles and CHURN_IN_CYCLES)
-        )
+        found += cases(CHURNED, system, grid, **fixed, **rule_of(system), **engine(scale, system, cycles))
     return found
 
 

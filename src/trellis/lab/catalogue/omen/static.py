@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from trellis.lab.catalogue.omen.shared import CHURN_IN_CYCLES, RULE, SCALES, engine
+from trellis.lab.catalogue.omen.shared import RULE, SCALES, engine
 from trellis.lab.catalogue.shadows.fig2 import PRINTED_DUAL, PRINTED_GREEDY, rule_dual, rule_greedy
 from trellis.lab.catalogue.shadows.fig4 import BOTH
 from trellis.lab.catalogue.shadows.shared import backup_sets, size
@@ -99,7 +99,7 @@ def _routine(system: str) -> str:
 
 def run_5(scale: str, at_hand: AtHand) -> list[Case]:
     fixed: dict[str, Any] = {"popularity": "unif", "coverage": 3, "L": 1, **GLOBAL[scale]}
-    return cases("omen.grown", (GREEDY, WORDED), **fixed, **engine(scale, "OMen-G", CHURN_IN_CYCLES))
+    return cases("omen.grown", (GREEDY, WORDED), **fixed, **engine(scale, "OMen-G"))
 
 
 def rule_5(table: Table) -> Rule:
