@@ -265,7 +265,8 @@ def _tables_by_events(made: TableSystem, wanted: Wanted, cycles: int, seed: int)
         largest = max(largest, *(len(node_of(engine.world, name).table.table) for name in engine.world.living))
 
     def next_hop(name: str, topic: str) -> str | None:
-        return node_of(engine.world, name).relays.compass.next_hop(identifier(topic))
+        found: str | None = node_of(engine.world, name).relays.compass.next_hop(identifier(topic))
+        return found
 
     return engine.world.living, next_hop, lambda name: next(iter(node_of(engine.world, name).beside), None), largest
 
