@@ -56,7 +56,7 @@ def run_cycles(system: TableSystem, interests: Interests, cycles: int, seed: int
     plan = Plan(instance, together(one_per_topic(wanted, start_ms=1000 * cycles, span_ms=1000 * SPAN, seed=seed)), 1000)
     for _ in range(cycles + SPAN + AFTER):
         plan.happen(network)
-        network.cycle()
+        plan.cycle(network)
     gateways = int(network.looks_up.sum()) if system.name == "vitis" else 0
     return measures(measured(network), CycleProbe(network, interests).snapshot(), gateways)
 

@@ -71,7 +71,7 @@ def test_tables_of_an_event_run_give_the_same_elections_paths_and_reached_nodes(
         publisher = int(random.choice(wants.subscribers[wants.topic_offsets[topic] : wants.topic_offsets[topic + 1]]))
         tally = make_tally(len(instance.nodes))
         reached = carry(
-            topic, publisher, 0, wants, network.presence, carrying, instants, network.lag(), KINDS[name], flood,
+            topic, publisher, wants, network.presence, carrying, instants, network.relays, KINDS[name], flood,
             scratch, tally,
         )  # fmt: skip
         nodes = {instance.nodes[node] for node in scratch.wave.queue[:reached]}

@@ -88,7 +88,7 @@ def drop_silent(tables, views, presence, order):
 
 @njit(folder=True)
 def known_links(links, before, mark):
-    """Return the links that stood in the round before as well, so that a profile has come over them, in CSR form."""
+    """Return the links that are in `before` as well, in CSR form."""
     nodes = len(links.offsets) - 1
     offsets, peers, end = np.zeros(nodes + 1, np.int64), np.empty(len(links.peers), np.uint32), 0
     mark[:] = -1
@@ -101,3 +101,37 @@ def known_links(links, before, mark):
                 end += 1
         offsets[node + 1] = end
     return offsets, peers[:end].copy()
+
+
+@njit(folder=True)
+def tell_tables(tables, told_peers, told_counts, order):
+    """Note which tables nodes have at their ticks. Their profiles say so."""
+    for turn in range(len(order)):
+        node = order[turn]
+        told_counts[node] = tables.count[node]
+        for place in range(tables.count[node]):
+            told_peers[node, place] = tables.peers[node, place]
+
+
+@njit(folder=True)
+def firm_links(links, tables, told_peers, told_counts):
+    """Return the links that each node knows of, in CSR form: it holds them, or the other end has told that it does."""
+    nodes = len(links.offsets) - 1
+    offsets, peers, end = np.zeros(nodes + 1, np.int64), np.empty(len(links.peers), np.uint32), 0
+    for node in range(nodes):
+        for link in range(links.offsets[node], links.offsets[node + 1]):
+            peer = np.int64(links.peers[link])
+            if holds(tables.peers, tables.count, node, peer) or holds(told_peers, told_counts, peer, node):
+                peers[end] = peer
+                end += 1
+        offsets[node + 1] = end
+    return offsets, peers[:end].copy()
+
+
+@njit(folder=True)
+def holds(peers, counts, node, peer):
+    """Return whether a node has a peer in its table."""
+    place = 0
+    while place < counts[node] and peers[node, place] != peer:
+        place += 1
+    return place < counts[node]

@@ -8,6 +8,7 @@ from trellis.cycles.choice import known_count
 from trellis.cycles.magnet_network import members_room
 from trellis.cycles.neighbor_network import LETTERS, WAKES, task_sizes
 from trellis.cycles.oscar import GUESTS_WIDTH
+from trellis.cycles.relays import PART_BYTES, relay_parts
 from trellis.errors import InputError
 from trellis.protocols.magnet import MagnetConfig
 from trellis.protocols.omen.config import OMenConfig
@@ -20,8 +21,11 @@ _BASE = 260 << 20  # the interpreter, numpy, numba, pyarrow and the compiled ker
 _MIB = 1 << 20
 
 
-def memory_needed(nodes: int, topics: int, subscriptions: int, config: TableConfig) -> int:
-    """Return the bytes that a run takes at most, about: arrays, names, and what lies beside them for a moment."""
+def memory_needed(nodes: int, topics: int, subscriptions: int, config: TableConfig, churns: bool = False) -> int:
+    """Return the bytes that a run takes at most, about: arrays, names, and what lies beside them for a moment.
+
+    `churns`: nodes join or leave, so relay paths are kept.
+    """
     if isinstance(config, OptConfig):
         return _opt_memory_needed(nodes, topics, subscriptions, config)
     instants = config.linger_rounds + 1
@@ -34,6 +38,7 @@ def memory_needed(nodes: int, topics: int, subscriptions: int, config: TableConf
         + 3 * links * 4 * (instants + 1)
         + topics * 200
         + subscriptions * a_subscription
+        + churns * (relay_parts(subscriptions) * PART_BYTES + nodes * config.table_size * 12 + 3 * links * 4)
     )
 
 
@@ -114,6 +119,7 @@ def require_memory(
     subscriptions: int,
     config: TableConfig | NeighborConfig | MagnetConfig | OMenConfig,
     share: float = 1.0,
+    churns: bool = False,
 ) -> None:
     """Refuse a run that does not fit into the memory of this machine."""
     size = nodes, topics, subscriptions
@@ -124,7 +130,7 @@ def require_memory(
     elif isinstance(config, OMenConfig):
         needed = omen_memory_needed(*size, config)
     else:
-        needed = memory_needed(*size, config)
+        needed = memory_needed(*size, config, churns)
     free = memory_free()
     if free is not None and needed > free:
         what = f"{nodes:,} nodes with {subscriptions:,} subscriptions need about {needed // _MIB:,} MiB"

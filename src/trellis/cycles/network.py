@@ -3,6 +3,10 @@
 A cycle is a round of every node, in random order: first all exchange samples (Newscast), then all exchange tables
 (T-Man), then all look for nearer neighbors on the ring, then all renew their gateway proposals. In the protocol each
 node does these four at random moments of its period. The order of nodes is drawn anew for each.
+
+While nodes join and leave, this is not fine enough for Vitis and RVR. Each node has moments of the period then at which
+it swaps samples, swaps tables, and sends its profile, and a round is played in `STEPS` steps. A step has the same
+passes, each for the nodes whose moment falls into it.
 """
 
 from __future__ import annotations
@@ -16,27 +20,24 @@ from typing import Any
 import numpy as np
 
 from trellis.cycles.chance import stream
-from trellis.cycles.churn import begin_table, begin_views, drop_silent, known_links, leave_tables
+from trellis.cycles.churn import (
+    begin_table,
+    begin_views,
+    drop_silent,
+    firm_links,
+    known_links,
+    leave_tables,
+    tell_tables,
+)
 from trellis.cycles.cover import SPOKE, make_cover
 from trellis.cycles.gateways import elect_cycle, make_proposals
 from trellis.cycles.instance import Instance
 from trellis.cycles.newscast import AGE_MAX, NODES_MAX, make_views, newscast_cycle
 from trellis.cycles.opt import Terms, leave_links, links_with, make_agreed, make_mail, profile_cycle, swap_cycle
 from trellis.cycles.presence import GONE, NEVER, ROUND, make_presence
-from trellis.cycles.spread import (
-    OPT,
-    RVR,
-    VITIS,
-    Instants,
-    Lag,
-    Tally,
-    join_links,
-    make_scratch,
-    make_tally,
-    no_lag,
-    spread,
-)
-from trellis.cycles.tables import Links, Rule, links_of, make_tables, table_cycle
+from trellis.cycles.relays import leave_paths, make_relays, no_relays, relay_parts, tick_all
+from trellis.cycles.spread import OPT, RVR, VITIS, Instants, Tally, join_links, make_scratch, make_tally, spread
+from trellis.cycles.tables import NO_LINKS, Links, Rule, draw_moments, links_of, make_tables, table_cycle
 from trellis.errors import InputError
 from trellis.protocols.newscast import NewscastConfig
 from trellis.protocols.opt import OptConfig
@@ -45,6 +46,7 @@ from trellis.protocols.vitis import TableConfig, VitisConfig
 GRACE_MS = 10_000  # as in `trellis.simulate.dissemination`
 CONTACTS = 5  # as many as the event engine gives a node
 LONELY_ROUNDS = NewscastConfig().lonely_rounds
+STEPS = 16  # of a round, while nodes join and leave
 
 
 class Network(ABC):
@@ -60,7 +62,9 @@ class Network(ABC):
             what = f"{nodes:,} nodes, age_max {config.age_max}"
             raise InputError("", what, f"the cycle engine takes less than {NODES_MAX:,} nodes and ages to {AGE_MAX}")
         self.instance, self.config, self.seed = instance, config, seed
-        self.round = 0
+        self.round = self.step = 0
+        self.steps = 1  # of a round
+        self.relays = no_relays()
         self._chance = {name: stream(seed, name) for name in ("newscast", "joins", *self.streams)}
         self.presence = make_presence(nodes, config.silence_max, -(-GRACE_MS // config.period_ms))
         self.presence.alive[list(absent)] = False
@@ -79,7 +83,23 @@ class Network(ABC):
         self.sent = {"NewscastRequest": 0, "TManRequest": 0, "Profile": 0}
 
     def cycle(self) -> int:
-        """Let every node that is there have its round. Return how many selections changed a table."""
+        """Play the rest of the round. Return how many selections changed a table."""
+        changes = self.advance()
+        while self.step:
+            changes += self.advance()
+        return changes
+
+    def advance(self) -> int:
+        """Play the next step of the round. Return how many selections changed a table."""
+        changes = self._play()
+        self.step = (self.step + 1) % self.steps
+        if self.step == 0:
+            self.round += 1
+            self.presence.clock[ROUND] = self.round
+        return changes
+
+    def _play(self) -> int:
+        """Let every node that is there have its round."""
         alive, since = self.presence.alive, self.presence.since
         if not self._stays:  # A node that has joined acts from the next round on.
             self._order = np.flatnonzero(alive & ((since < self.round) | (self.round == 0))).astype(np.int32)
@@ -87,14 +107,14 @@ class Network(ABC):
         mark, age_max, order, chance = self._mark, self.config.age_max, self._order, self._chance["newscast"]
         exchanges = newscast_cycle(self.views, alive, order, chance, mark, age_max, LONELY_ROUNDS)
         self.sent["NewscastRequest"] += exchanges
-        changes = self._renew()
-        self.round += 1
-        self.presence.clock[ROUND] = self.round
-        return changes
+        return self._renew()
+
+    def play_in_steps(self) -> None:  # noqa: B027  a hook that a system may leave empty
+        """Play rounds in steps from now on, because nodes join or leave. Call it between two rounds."""
 
     def join(self, node: int, until: int = NEVER) -> None:
-        """Let a node join, before the present round. `until` is the round in which it will leave."""
-        self._keep_paths()
+        """Let a node join, before the present step. `until` is the round in which it will leave."""
+        self.play_in_steps()
         presence = self.presence
         presence.alive[node], presence.since[node], presence.until[node] = True, self.round, until
         presence.clock[GONE] -= 1
@@ -103,8 +123,8 @@ class Network(ABC):
         self._stays = False
 
     def leave(self, node: int) -> None:
-        """Let a node leave, before the present round. It tells its neighbors."""
-        self._keep_paths()
+        """Let a node leave, before the present step. It tells its neighbors."""
+        self.play_in_steps()
         self.presence.alive[node] = False
         self.presence.clock[GONE] += 1
         self._end(node)
@@ -123,13 +143,6 @@ class Network(ABC):
         """Return the links of each node that is there."""
         found = np.bincount(np.concatenate(self.standing), minlength=len(self.instance.nodes))
         return found[self.presence.alive]
-
-    def _keep_paths(self) -> None:  # noqa: B027  a hook that a system may leave empty
-        """Remember the present links before a node joins or leaves, where relay paths lag behind them."""
-
-    def lag(self) -> Lag:
-        """Return the links of the instant before, where relay paths lag behind."""
-        return no_lag()
 
     @abstractmethod
     def _begin(self, node: int) -> None:
@@ -161,25 +174,19 @@ class Network(ABC):
     def _arrays(self) -> Iterable[Any]:
         """Return the arrays that make up the state of the system."""
 
-    def publish(
-        self, topics: Sequence[int] | Any, publishers: Sequence[int] | Any, moments: Sequence[float] | None = None
-    ) -> Tally:
-        """Publish an event on each of `topics`, and return the counts of all events so far.
-
-        `moments` says when in the period, from 0 to 1. It matters only while nodes join and leave.
-        """
+    def publish(self, topics: Sequence[int] | Any, publishers: Sequence[int] | Any) -> Tally:
+        """Publish an event on each of `topics` now, and return the counts of all events so far."""
         if self._scratch is None:
             self._scratch = make_scratch(len(self.instance.nodes))
         instants, carrying = self.instants()
         spread(
             np.asarray(topics, np.int64),
             np.asarray(publishers, np.int64),
-            (np.asarray([0.5] * len(topics) if moments is None else moments) * 2**32).astype(np.int64),
             self.instance.wants,
             self.presence,
             carrying,
             instants,
-            self.lag(),
+            self.relays,
             self.kind,
             self._relays_flood,
             self._scratch,
@@ -213,30 +220,89 @@ class RingNetwork(Network):
         self.tables = make_tables(len(instance.nodes), self.rule, stream(seed, "long links"))
         self.proposals = make_proposals(instance.wants)
         self._past: deque[tuple[Links, Any]] = deque(maxlen=config.linger_rounds)
-        self._before: tuple[Links, Any] | None = None  # the instant before, once nodes come and go
+        if len(absent):
+            self.play_in_steps()
 
-    def cycle(self) -> int:
-        if self._before is not None:
-            self._before = self.links, self.looks_up
-        if self.round and self.config.linger_rounds:
-            self._past.append((self.links, self.looks_up))
-        return super().cycle()
+    def play_in_steps(self) -> None:
+        if self.steps > 1:
+            return
+        nodes, tables, wants = len(self.instance.nodes), self.tables, self.instance.wants
+        self.steps = STEPS
+        self.relays = make_relays(nodes, len(self.instance.topics), relay_parts(len(wants.topics)))
+        # The links that each node knows of: it holds them, or the other end has told it.
+        self._firm = self.links
+        # The tables that nodes had at their last ticks.
+        self._told = tables._replace(peers=tables.peers.copy(), count=tables.count.copy())
+        samples = np.empty(nodes, np.uint32)
+        draw_moments(samples, samples.copy(), stream(self.seed, "moments"))
+        # The step in which each node swaps samples, swaps tables, and sends its profile (its tick).
+        self._moments = [step_of(moments) for moments in (samples, tables.turns, tables.beats)]
+        self._by_beat = np.argsort(tables.beats, kind="stable").astype(np.int32)
+        self._tick(self._by_beat[self.presence.alive[self._by_beat]])
+
+    def _play(self) -> int:
+        if self.step == 0 and self.round and self.config.linger_rounds:
+            self._past.append((self.known_links, self.looks_up))
+        return super()._play() if self.steps == 1 else self._play_step()
+
+    def _play_step(self) -> int:
+        """Play one step of a round."""
+        alive, chance, mark, wants = self.presence.alive, self._chance, self._mark, self.instance.wants
+        living = np.flatnonzero(alive).astype(np.int32)
+        samples, turns = (living[moments[living] == self.step] for moments in self._moments[:2])
+        ticks = self._by_beat[(alive & (self._moments[2] == self.step))[self._by_beat]]
+        self.sent["NewscastRequest"] += newscast_cycle(
+            self.views, alive, samples, chance["newscast"], mark, self.config.age_max, LONELY_ROUNDS
+        )
+        shared = self.tables, wants, self.views
+        swaps, changes = table_cycle(
+            *shared, self._firm, self.presence, turns, chance["tables"], mark, self.rule, False, NO_LINKS
+        )
+        if self.presence.clock[GONE]:
+            drop_silent(self.tables, self.views, self.presence, ticks)
+        told = Links(*links_of(self._told, living, mark))
+        tell_tables(self.tables, self._told.peers, self._told.count, ticks)
+        self._set_links(living)
+        heard = Links(*known_links(self._firm, told, mark))
+        if self.kind == VITIS:
+            bounds = self._hops_max, self._take_back
+            elect_cycle(self.proposals, wants, heard, alive, ticks.copy(), chance["gateways"], mark, *bounds)
+        self._tick(ticks)
+        more, changed = table_cycle(
+            *shared, self._firm, self.presence, ticks.copy(), chance["ring"], mark, self.rule, True, heard
+        )
+        self.sent["TManRequest"] += swaps + more
+        self.sent["Profile"] += int((self._firm.offsets[ticks + 1] - self._firm.offsets[ticks]).sum())
+        self._set_links(living)
+        return int(changes + changed)
+
+    def _set_links(self, living: Any) -> None:
+        """Set the links after tables have changed."""
+        self.links = Links(*links_of(self.tables, living, self._mark))
+        self._firm = Links(*firm_links(self.links, self.tables, self._told.peers, self._told.count))
+
+    @property
+    def known_links(self) -> Links:
+        """Return the links that each node knows of. A new one may be known at one end only while nodes come and go."""
+        return self.links if self.steps == 1 else self._firm
+
+    def _tick(self, order: Any) -> None:
+        """Let nodes renew their relay paths, in this order."""
+        wants, alive = self.instance.wants, self.presence.alive
+        self.relays = tick_all(self.relays, wants, self._firm, alive, self.looks_up, order, self.kind == VITIS)
 
     def _renew(self) -> int:
         wants, order, mark, chance = self.instance.wants, self._order, self._mark, self._chance
         presence = self.presence
         tables = (self.tables, wants, self.views, self.links, presence, order)
-        swaps, changes = table_cycle(*tables, chance["tables"], mark, self.rule, False)
-        more, changed = table_cycle(*tables, chance["ring"], mark, self.rule, True)
+        swaps, changes = table_cycle(*tables, chance["tables"], mark, self.rule, False, NO_LINKS)
+        more, changed = table_cycle(*tables, chance["ring"], mark, self.rule, True, NO_LINKS)
         if presence.clock[GONE]:
             drop_silent(self.tables, self.views, presence, order)
         self.links = Links(*links_of(self.tables, order, mark))
         if self.kind == VITIS:
-            proposals, links = self.proposals, self.links
-            if self._before is not None:  # Over a new link no proposals have come yet.
-                links = Links(*known_links(links, self._before[0], mark))
             bounds = self._hops_max, self._take_back
-            elect_cycle(proposals, wants, links, presence.alive, order, chance["gateways"], mark, *bounds)
+            elect_cycle(self.proposals, wants, self.links, presence.alive, order, chance["gateways"], mark, *bounds)
         self.sent["TManRequest"] += swaps + more
         self.sent["Profile"] += len(self.links.peers)
         return int(changes + changed)
@@ -256,29 +322,22 @@ class RingNetwork(Network):
     def _arrays(self) -> Iterable[Any]:
         return (*self.tables, *self.proposals)
 
-    def _keep_paths(self) -> None:
-        if self._before is None:
-            self._before = self.links, self.looks_up
-
-    def lag(self) -> Lag:
-        if self._before is None:
-            return no_lag()
-        links, looks_up = self._before
-        return Lag(self.tables.beats, links.offsets, links.peers, looks_up)
-
     def _begin(self, node: int) -> None:
         begin_table(self.tables, self.proposals, self.instance.wants.offsets, node)
+        self._told.count[node] = 0
 
     def _end(self, node: int) -> None:
         leave_tables(self.tables, self.views, self.links, self.presence, node)
+        self._told.count[node] = 0
+        leave_paths(self.relays, node, self.kind == VITIS)
 
     def instants(self) -> tuple[Instants, Links]:
-        kept = [*self._past, (self.links, self.looks_up)]
+        kept = [*self._past, (self.known_links, self.looks_up)]
         starts = np.cumsum([0, *(len(links.peers) for links, _ in kept)])
         offsets = np.stack([links.offsets + start for (links, _), start in zip(kept, starts, strict=False)])
         peers = np.concatenate([links.peers for links, _ in kept])
         instants = Instants(offsets, peers, np.stack([looks_up for _, looks_up in kept]))
-        return instants, self.links if len(kept) == 1 else Links(*join_links(offsets, peers, self._mark))
+        return instants, kept[0][0] if len(kept) == 1 else Links(*join_links(offsets, peers, self._mark))
 
 
 class OptNetwork(Network):
@@ -336,6 +395,11 @@ def make_network(instance: Instance, config: TableConfig, seed: int = 1, absent:
     if isinstance(config, OptConfig):
         return OptNetwork(instance, config, seed, absent)
     return RingNetwork(instance, config, seed, absent)
+
+
+def step_of(moments: Any) -> Any:
+    """Return the step of the round into which each of these moments falls."""
+    return (moments.astype(np.uint64) * np.uint64(STEPS) >> np.uint64(32)).astype(np.int8)
 
 
 def contacts_of(nodes: int, seed: int) -> Any:

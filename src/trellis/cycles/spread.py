@@ -35,15 +35,6 @@ class Instants(NamedTuple):
     looks_up: Any  # bool[instants, subscriptions]
 
 
-class Lag(NamedTuple):
-    """The instant before the present one, for nodes that have not renewed their relay paths since."""
-
-    beats: Any  # uint32[nodes]: the moment of the period at which a node renews its paths; empty: nobody lags
-    offsets: Any  # int64[nodes + 1]: the links of that instant
-    peers: Any  # uint32
-    looks_up: Any  # bool[subscriptions]
-
-
 class Paths(NamedTuple):
     """Scratch: the relay paths of one topic, as a list of links for each node."""
 
@@ -80,11 +71,6 @@ class Scratch(NamedTuple):
     stamps: Any  # int64[3]: lookups and events so far, and how many nodes the last event has reached
 
 
-def no_lag() -> Lag:
-    """Return a lag for a network in which nobody lags."""
-    return Lag(np.empty(0, np.uint32), np.zeros(1, np.int64), np.empty(0, np.uint32), np.empty(0, np.bool_))
-
-
 def make_tally(nodes: int) -> Tally:
     """Return a tally of nothing."""
     return Tally(*(np.zeros(size, np.int64) for size in (nodes, nodes, nodes + 1, 9)))
@@ -111,25 +97,23 @@ def make_scratch(nodes: int) -> Scratch:
 
 
 @njit(folder=True)
-def spread(
-    topics, publishers, moments, wants, presence, carrying, instants, lag, kind, relays_flood, scratch, tally
-):  # fmt: skip
+def spread(topics, publishers, wants, presence, carrying, instants, relays, kind, relays_flood, scratch, tally):
     """Let each of `publishers` publish an event on its topic of `topics`, and count in `tally` how it travels.
 
-    moments   int64: when in the period each of them does so, as a share of 2^32
+    relays    the state of relay paths, while nodes join and leave; else paths are those of `instants`
     carrying  the links that carry events, those that linger among them
     kind      VITIS, RVR or OPT
     """
     for event in range(len(topics)):
         publish(
-            topics[event], publishers[event], moments[event], wants, presence, carrying, instants, lag, kind,
-            relays_flood, scratch, tally,
+            topics[event], publishers[event], wants, presence, carrying, instants, relays, kind, relays_flood,
+            scratch, tally,
         )  # fmt: skip
         forget(scratch)
 
 
 @njit(folder=True)
-def publish(topic, publisher, moment, wants, presence, carrying, instants, lag, kind, relays_flood, scratch, tally):
+def publish(topic, publisher, wants, presence, carrying, instants, relays, kind, relays_flood, scratch, tally):
     """Carry one event. It has been at the first nodes of `scratch.wave.queue`; return how many these are."""
     paths, wave, totals = scratch.paths, scratch.wave, tally.totals
     hops, queue, notifiers, heard, wanting = wave
@@ -139,7 +123,7 @@ def publish(topic, publisher, moment, wants, presence, carrying, instants, lag, 
         if presence.alive[wants.subscribers[place]]:
             wave.wants[wants.subscribers[place]] = number
     if kind != OPT:
-        find_paths(topic, wants, presence.alive, instants, lag, moment, kind, scratch)
+        find_paths(topic, wants, presence.alive, instants, relays, kind, scratch)
     wave.hops[publisher], wave.queue[0], wave.heard[publisher] = 0, publisher, 0
     reached, turn = 1, 0
     while turn < reached:
@@ -224,14 +208,14 @@ def count(topic, publisher, wants, presence, number, reached, wave, tally):
 
 
 @njit(folder=True)
-def find_paths(topic, wants, alive, instants, lag, moment, kind, scratch):
+def find_paths(topic, wants, alive, instants, relays, kind, scratch):
     """Find the relay paths of a topic: now both ways, and those that linger down only, as parents remember them."""
     paths, wave, number = scratch.paths, scratch.wave, scratch.stamps[1]
     place, last = wants.topic_places[topic], len(instants.offsets) - 1
-    lags = len(lag.beats) > 0
-    if lags:
-        find_lagging_paths(topic, wants, alive, instants, lag, moment, kind, scratch)
-    for back in range(lags, last + 1):
+    stand = len(relays.of_topic) > 0
+    if stand:
+        find_standing_paths(relays, topic, alive, paths)
+    for back in range(stand, last + 1):
         instant = last - back
         scratch.stamps[0] += 1
         for one in range(wants.topic_offsets[topic], wants.topic_offsets[topic + 1]):
@@ -254,47 +238,28 @@ def find_paths(topic, wants, alive, instants, lag, moment, kind, scratch):
 
 
 @njit(folder=True)
-def find_lagging_paths(topic, wants, alive, instants, lag, moment, kind, scratch):
-    """Find the relay paths of a topic at a moment of the period, while nodes join and leave.
-
-    A node renews its next hops once per period. Until then it looks up its topics over the links that it had, and its
-    former next hop relays for it until it renews its own paths.
-    """
-    paths, wave, number = scratch.paths, scratch.wave, scratch.stamps[1]
-    place, last = wants.topic_places[topic], len(instants.offsets) - 1
-    offsets, peers = instants.offsets[last], instants.peers
-    scratch.stamps[0] += 1
-    for one in range(wants.topic_offsets[topic], wants.topic_offsets[topic + 1]):
-        node, slot = np.int64(wants.subscribers[one]), wants.slots[one]
-        looks_up = lag.looks_up[slot] if is_late(lag, node, moment) else instants.looks_up[last, slot]
-        if not looks_up or not alive[node]:
-            continue
-        while paths.seen[node] != scratch.stamps[0]:
-            paths.seen[node] = scratch.stamps[0]
-            late = is_late(lag, node, moment)
-            if late:
-                hop = next_hop(wants.places, lag.offsets, lag.peers, node, place)
-            else:
-                hop = next_hop(wants.places, offsets, peers, node, place)
-            if hop < 0 or not alive[hop]:
-                break
-            add_link(paths.first, paths.following, paths.to, paths.nodes, paths.ends, node, hop)
-            if late and not is_late(lag, hop, moment) and not is_linked(offsets, peers, hop, node):
-                break  # The link has ended, and the next hop relays for the node no more.
-            add_link(paths.first, paths.following, paths.to, paths.nodes, paths.ends, hop, node)
-            if kind == VITIS and wave.wants[hop] == number:
-                break
-            node = hop
+def find_standing_paths(relays, topic, alive, paths):
+    """Add the links over which events on a topic travel: from each node to its next hop, and to all its children."""
+    part = np.int64(relays.of_topic[topic])
+    while part >= 0:
+        node, hop = np.int64(relays.parts.node[part]), np.int64(relays.up[part])
+        if alive[node]:
+            if hop >= 0 and alive[hop]:
+                add_if_room(paths, node, hop)
+            edge = np.int64(relays.first_down[part])
+            while edge >= 0:
+                child = np.int64(relays.parts.node[relays.child[edge]])
+                if alive[child]:
+                    add_if_room(paths, node, child)
+                edge = np.int64(relays.next_down[edge])
+        part = np.int64(relays.next_of_topic[part])
 
 
 @njit(folder=True)
-def is_late(lag, node, moment):
-    """Return whether a node still uses the links of the instant before.
-
-    Links change all through a period. So a node that has renewed its paths in the last period, and not yet in this one,
-    has seen half of the changes.
-    """
-    return np.int64(lag.beats[node]) > (1 << 31) + moment // 2
+def add_if_room(paths, node, peer):
+    """Add a link, unless there are more than four for each node. Paths that stand have about two."""
+    if paths.ends[0] < len(paths.to):
+        add_link(paths.first, paths.following, paths.to, paths.nodes, paths.ends, node, peer)
 
 
 @njit(folder=True)

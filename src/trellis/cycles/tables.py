@@ -26,6 +26,7 @@ import numpy as np
 
 from trellis.cycles.chance import below, draw, shuffle, unit
 from trellis.cycles.presence import without_buried
+from trellis.cycles.spread import is_linked
 from trellis.jit import njit
 
 _PEER = np.uint32((1 << 26) - 1)  # of an entry of `trellis.cycles.newscast`
@@ -62,6 +63,9 @@ class Links(NamedTuple):
 
     offsets: Any  # int64[nodes + 1]
     peers: Any  # uint32
+
+
+NO_LINKS = Links(np.empty(0, np.int64), np.empty(0, np.uint32))
 
 
 class Candidates(NamedTuple):
@@ -120,11 +124,12 @@ def place_long_links(sizes, draws, distances, node):
 
 
 @njit(folder=True)
-def table_cycle(tables, wants, views, links, presence, order, chance, mark, rule, closing):
+def table_cycle(tables, wants, views, links, presence, order, chance, mark, rule, closing, heard):
     """Let each node of `order` swap tables with others, in random order.
 
     closing  False: with a random neighbor [VI Alg. 2-3]; True: with whoever stands, as its ring neighbors told, between
              them and it
+    heard    only for `closing`: the links over which a profile has come; empty: a profile comes over every link at once
 
     Return the number of exchanges, and of selections that changed a table.
     """
@@ -136,7 +141,9 @@ def table_cycle(tables, wants, views, links, presence, order, chance, mark, rule
     for turn in range(len(order)):
         node, count = np.int64(order[turn]), 1
         if closing:
-            count = nearer_ones(tables.beside, tables.told, tables.peers, tables.count, wants.places, node, partners)
+            count = nearer_ones(tables, wants.places, node, heard, partners)
+            if len(heard.offsets) > 0:  # The profile leaves before the exchanges end.
+                tables.told[node, 0], tables.told[node, 1] = tables.beside[node, 0], tables.beside[node, 1]
         elif tables.count[node] > 0:
             partners[0] = tables.peers[node, below(chance, tables.count[node])]
         elif views.count[node] > 0:
@@ -150,28 +157,28 @@ def table_cycle(tables, wants, views, links, presence, order, chance, mark, rule
                 )
                 stamp += 2
         exchanges += count
-        if closing:
+        if closing and len(heard.offsets) == 0:
             tables.told[node, 0], tables.told[node, 1] = tables.beside[node, 0], tables.beside[node, 1]
     return exchanges, changes
 
 
 @njit(folder=True)
-def nearer_ones(beside, told, peers, counts, places, node, nearer):
+def nearer_ones(tables, places, node, heard, nearer):
     """Fill `nearer` with those that stand nearer to the node than its ring neighbors, and return how many they are."""
     count = 0
     for side in range(2):
-        next_one = beside[node, side]
-        if next_one < 0:
+        next_one = tables.beside[node, side]
+        if next_one < 0 or (len(heard.offsets) > 0 and not is_linked(heard.offsets, heard.peers, node, next_one)):
             continue
         gap = places[next_one] - places[node]
         for turn in range(2):
-            other = told[next_one, turn]
+            other = tables.told[next_one, turn]
             if other < 0 or other == node:
                 continue
             far = places[other] - places[node]
             new = far < gap if side == 0 else far > gap
-            for place in range(counts[node]):
-                new = new and peers[node, place] != other
+            for place in range(tables.count[node]):
+                new = new and tables.peers[node, place] != other
             for place in range(count):
                 new = new and nearer[place] != other
             if new:

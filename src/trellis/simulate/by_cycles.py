@@ -148,7 +148,8 @@ def simulate_cycles(
     if config.view_share != 1.0 or overlay is not None:
         what = "an overlay to start from" if overlay is not None else "a share of the membership"
         raise InputError("", f"these systems find each other by gossip: {what} has no effect", "leave it out")
-    require_memory(len(interests.nodes), len(interests.topics), interests.subscriptions, system.config)
+    churns = any(fault.kind != "publish" for fault in schedule.faults)
+    require_memory(len(interests.nodes), len(interests.topics), interests.subscriptions, system.config, churns=churns)
     instance = make_instance(topics_by_node(interests), system.rates)
     plan = Plan(instance, together(schedule, talks(instance, system, schedule, config.seed)), system.config.period_ms)
     network = make_network(instance, system.config, config.seed, plan.absent)
@@ -168,7 +169,7 @@ def simulate_cycles(
         end_ms = min(quiet_ms, last * period_ms + config.limit_ms) if config.duration_ms is None else config.duration_ms
         if now >= end_ms:
             break
-        if network.cycle():
+        if plan.cycle(network):
             changed = network.round
     parameters = parameters_of(system, interests, config, len(schedule.faults))
     return CycleRun(network, system, probe, parameters, now >= quiet_ms, changed)
@@ -259,27 +260,38 @@ class Plan:
                 self._leaves.setdefault(self._node[fault.nodes[0]], []).append(fault.time_ms // period_ms)
         self.absent = [self._node[name] for name in schedule.absent if name in self._node]
         self.last = max(self.rounds, default=0)
+        self._churns = bool(schedule.absent) or any(fault.kind != "publish" for fault in schedule.faults)
+
+    def cycle(self, network: Network) -> int:
+        """Play a round after `happen`. Return how many selections changed a table."""
+        changes = network.advance()
+        while network.step:
+            self.happen(network)
+            changes += network.advance()
+        return changes
 
     def happen(self, network: Network) -> None:
-        """Let everything happen that belongs to the present round: first who joins and leaves, then the events."""
+        """Let everything happen that belongs to the present step: first who joins and leaves, then the events."""
         now, alive = network.round, network.presence.alive
-        if now == 0:
+        if now == 0 and network.step == 0:
             for node in self._leaves:
                 network.presence.until[node] = self._next_leave(node, 0)
+            if self._churns:
+                network.play_in_steps()
         published = []
         for fault in self.rounds.get(now, ()):
+            if fault.time_ms % self._period_ms * network.steps // self._period_ms != network.step:
+                continue
             node = self._node[fault.nodes[0]]
             if fault.kind == "publish":
-                moment = fault.time_ms % self._period_ms / self._period_ms
-                published.append((self._topic[fault.topics[0]], node, moment))
+                published.append((self._topic[fault.topics[0]], node))
             elif fault.kind == "join" and not alive[node]:
                 network.join(node, self._next_leave(node, now))
             elif fault.kind == "leave" and alive[node]:
                 network.leave(node)
         published = [event for event in published if alive[event[1]]]
         if published:
-            topics, nodes, moments = zip(*published, strict=True)
-            network.publish(topics, nodes, moments)
+            network.publish(*zip(*published, strict=True))
 
     def _next_leave(self, node: int, now: int) -> int:
         return min((when for when in self._leaves.get(node, ()) if when >= now), default=NEVER)

@@ -9,6 +9,7 @@ Cases with `engine: cycles` run on the cycle engine, all others run the protocol
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from random import Random
 from statistics import mean
@@ -16,8 +17,9 @@ from typing import Any, cast
 
 from trellis import ids
 from trellis.cycles.instance import make_instance
-from trellis.cycles.network import make_network
+from trellis.cycles.network import RingNetwork, make_network
 from trellis.cycles.spread import make_tally
+from trellis.cycles.spread import next_hop as closest_neighbor
 from trellis.lab.experiment import Parameters
 from trellis.lab.inputs import Inputs
 from trellis.lab.table import Found
@@ -113,7 +115,7 @@ def _by_cycles(made: TableSystem, wanted: Wanted, schedule: Schedule, until_ms: 
     plan, network = Plan(instance, schedule, period_ms), make_network(instance, made.config, seed)
     while network.round * period_ms < until_ms:
         plan.happen(network)
-        network.cycle()
+        plan.cycle(network)
     return measured(network), network.degrees.tolist(), int(network.table_counts.max())
 
 
@@ -152,7 +154,7 @@ def crowd(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Fou
     if parameters["churn"] == "crowd":
         wanted = interests_of(parameters, seed, inputs)
         start = int(parameters["cycles"]) * 1000
-        churn, end = _flash(wanted, start, seed), start + 60_000
+        churn, end = flash(wanted, start, seed), start + 60_000
     else:
         table = inputs.interests(parameters, seed)
         whole = schedule_of(inputs.churn(parameters, table, seed), table)
@@ -198,14 +200,14 @@ def _crowd_by_cycles(
         if network.round * period_ms in slices:
             network.tally = make_tally(len(wanted))
         plan.happen(network)
-        network.cycle()
+        plan.cycle(network)
         at = network.round * period_ms - STEP_MS
         if at in slices:
             found.append((at, measured(network)))
     return found, network.degrees.tolist()
 
 
-def _flash(wanted: Wanted, start: int, seed: int) -> Schedule:
+def flash(wanted: Wanted, start: int, seed: int) -> Schedule:
     late = sorted(wanted)[::3]
     chance = Random(ids.stream(seed, "lab", "crowd"))
     times = sorted(start + chance.randrange(10_000) for _ in late)
@@ -237,21 +239,58 @@ def lookups(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> F
     """Mean hops of lookups, and how full tables get.  [VI §III-A]"""
     wanted = interests_of(parameters, seed, inputs)
     made = system_of(system, parameters)
-    engine = Engine(made, wanted, seed=seed)
-    engine.watchers.clear()
-    largest = 0
-    for now in range(5_000, int(parameters["cycles"]) * 1000 + 1, 5_000):
-        engine.run(now)
-        largest = max(largest, *(len(node_of(engine.world, name).table.table) for name in engine.world.living))
+    run = _tables_by_cycles if parameters.get("engine") == "cycles" else _tables_by_events
+    names, next_hop, successor, largest = run(made, wanted, int(parameters["cycles"]), seed)
     topics = sorted({topic for topics in wanted.values() for topic in topics})
     chance, hops, count = Random(ids.stream(seed, "lab", "lookups")), 0, 1000
     for _ in range(count):
-        name, place = chance.choice(engine.world.living), identifier(chance.choice(topics))
-        while (hop := node_of(engine.world, name).relays.compass.next_hop(place)) is not None:
+        name, topic = chance.choice(names), chance.choice(topics)
+        while (hop := next_hop(name, topic)) is not None:
             name, hops = hop, hops + 1
-    ring = sorted(engine.world.living, key=identifier)
-    wrong = sum(node_of(engine.world, one).beside[:1] != (two,) for one, two in pairwise([*ring, ring[0]]))
+    ring = sorted(names, key=identifier)
+    wrong = sum(successor(one) != two for one, two in pairwise([*ring, ring[0]]))
     return {"hops": hops / count, "table max": float(largest), "wrong successors": float(wrong)}
+
+
+# The nodes, the next hop of a node towards a topic, the successor of a node, and the largest table, every 5 s.
+Settled = tuple[Sequence[str], Callable[[str, str], str | None], Callable[[str], str | None], int]
+
+
+def _tables_by_events(made: TableSystem, wanted: Wanted, cycles: int, seed: int) -> Settled:
+    engine = Engine(made, wanted, seed=seed)
+    engine.watchers.clear()
+    largest = 0
+    for now in range(5_000, cycles * 1000 + 1, 5_000):
+        engine.run(now)
+        largest = max(largest, *(len(node_of(engine.world, name).table.table) for name in engine.world.living))
+
+    def next_hop(name: str, topic: str) -> str | None:
+        found: str | None = node_of(engine.world, name).relays.compass.next_hop(identifier(topic))
+        return found
+
+    return engine.world.living, next_hop, lambda name: next(iter(node_of(engine.world, name).beside), None), largest
+
+
+def _tables_by_cycles(made: TableSystem, wanted: Wanted, cycles: int, seed: int) -> Settled:
+    instance = make_instance(wanted, made.rates)
+    network, largest = cast(RingNetwork, make_network(instance, made.config, seed)), 0
+    for now in range(1, cycles + 1):
+        network.cycle()
+        if now % 5 == 0:
+            largest = max(largest, int(network.table_counts.max()))
+    names, wants, links = instance.nodes, instance.wants, network.links
+    node_at = {name: place for place, name in enumerate(names)}
+    place_of = dict(zip(instance.topics, wants.topic_places, strict=True))
+
+    def next_hop(name: str, topic: str) -> str | None:
+        hop = closest_neighbor(wants.places, links.offsets, links.peers, node_at[name], place_of[topic])
+        return names[hop] if hop >= 0 else None
+
+    def successor(name: str) -> str | None:
+        place = int(network.tables.beside[node_at[name], 0])
+        return names[place] if place >= 0 else None
+
+    return names, next_hop, successor, largest
 
 
 def utility(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Found:

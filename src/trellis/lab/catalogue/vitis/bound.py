@@ -19,11 +19,18 @@ CONSTANT = 4 / pi**2  # of log^2 N / k: what perfect tables with one long link c
 def run(scale: str, at_hand: AtHand) -> list[Case]:
     small = {"topics": 50, "subs": 10} if scale == "smoke" else {}
     fixed = {"level": "random", "cycles": 50, **small}
+    more = engine(scale)
     looked_up = [
         case
         for count in LONG_LINKS  # the ring and these links, nothing else
         for case in cases(
-            "vitis.lookups", "Vitis", {"nodes": SIZES[scale]}, table_size=2 + count, sw_neighbors=2 + count, **fixed
+            "vitis.lookups",
+            "Vitis",
+            {"nodes": SIZES[scale]},
+            table_size=2 + count,
+            sw_neighbors=2 + count,
+            **fixed,
+            **more,
         )
     ]
     perfect = [
@@ -31,7 +38,6 @@ def run(scale: str, at_hand: AtHand) -> list[Case]:
         for count in LONG_LINKS
         for case in cases("ideal.lookups", ("expected", "perfect tables"), {"nodes": SIZES[scale]}, long_links=count)
     ]
-    more = engine(scale)
     return [*looked_up, *perfect, *cases(EVENTS, "Vitis", {"nodes": SIZES[scale]}, table_size=TABLE, **fixed, **more)]
 
 
