@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +16,8 @@ from trellis.cli.values import SCALES, among, experiments
 from trellis.errors import InputError
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from trellis.lab.runner import Progress, Summary
 
 app = typer.Typer(
@@ -304,25 +308,40 @@ def _on_spark(
 ) -> Summary:
     from trellis.lab.inputs import prepare
     from trellis.lab.runner import ONE_THREAD, commit_here, one_thread, run_rows
+    from trellis.pipeline.failures import interruptible
     from trellis.pipeline.session import open_session
+
+    def work(spark: SparkSession) -> Summary:
+        prepare(spark, rows, at_hand, store.inputs)
+        return run_rows(spark, rows, store, commit=commit_here(), progress=told, cost=_times(store.folder).of)
+
+    def told(now: Progress) -> None:
+        left = "" if now.seconds_left is None else f", about {_minutes(now.seconds_left)} left"
+        failed = f", {now.failed} failed" if now.failed else ""
+        tell(now.done + now.failed, now.total, f"{now.running} running{failed}{left}")
 
     note(announced)
     os.environ.update(ONE_THREAD)  # what the workers of local[...] inherit
-    with progress("starting Spark") as tell:
+    settings = {"spark.sql.shuffle.partitions": "8", **one_thread(), **settings}
+    with store.locked(), _says_what_is_kept(rows, store), progress("starting Spark") as tell:
         tell(0, len(rows))
-        settings = {"spark.sql.shuffle.partitions": "8", **one_thread(), **settings}
         with open_session(
             master, conf=settings, driver_memory=memory, log_level=log_level, name="trellis lab"
         ) as spark:
             tell(0, len(rows), "raw traces through the pipeline")
-            prepare(spark, rows, at_hand, store.inputs)
+            return interruptible(lambda: work(spark))
 
-            def told(now: Progress) -> None:
-                left = "" if now.seconds_left is None else f", about {_minutes(now.seconds_left)} left"
-                failed = f", {now.failed} failed" if now.failed else ""
-                tell(now.done + now.failed, now.total, f"{now.running} running{failed}{left}")
 
-            return run_rows(spark, rows, store, commit=commit_here(), progress=told, cost=_times(store.folder).of)
+@contextmanager
+def _says_what_is_kept(rows: Any, store: Any) -> Iterator[None]:
+    """Say after Ctrl-C or SIGTERM how much is done: the answer to whether it was all in vain."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        done = sum(store.is_done(row) for row in rows)
+        kept = f"{done:,} of {len(rows):,} rows are kept in {store.folder}"
+        note(f"{kept}; the same command goes on with the other {len(rows) - done:,}")
+        raise
 
 
 def _minutes(seconds: float) -> str:

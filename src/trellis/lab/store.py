@@ -4,14 +4,17 @@ rows/KEY/result.parquet   step, metric, value
 rows/KEY/row.json         measure, system, parameters, seed, and how it went: seconds, error, commit, versions
 rows/.running-KEY         a row that is being run; what a killed run leaves of these is removed by the next
 inputs/                   what the pipeline made of raw traces
+lock                      locked by the run that works in this folder, so that no second one removes what it writes
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,14 +47,29 @@ class Store:
         self.folder = Path(folder)
         self.rows, self.inputs = self.folder / "rows", self.folder / "inputs"
 
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Lock the folder for one run. The system unlocks it when the process ends, however it ends."""
+        self._make()
+        with (self.folder / "lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                remedy = "wait until it has ended, or name another folder with -o"
+                raise InputError(str(self.folder), "another trellis lab run works in this folder", remedy) from error
+            yield
+
     def open(self) -> None:
-        """Makes the folder, and clears what a killed run left half done."""
+        """Make the folder, and clear what a killed run left half done."""
+        self._make()
+        for left in self.rows.glob(".*"):
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+    def _make(self) -> None:
         try:
             self.rows.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(str(self.folder), f"cannot be made ({error.strerror})", "choose another folder") from error
-        for left in self.rows.glob(".*"):
-            shutil.rmtree(left) if left.is_dir() else left.unlink()
 
     def is_done(self, row: Row) -> bool:
         """Run before, without an error."""
