@@ -18,7 +18,9 @@ from trellis.errors import InputError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from trellis.lab.experiment import Row
     from trellis.lab.runner import Progress, Summary
+    from trellis.lab.store import Store
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -101,7 +103,12 @@ def list_(output: Folder = FOLDER, scale: Scale = "smoke", data: Data = None, as
 
 
 @app.command(
-    "run", epilog=examples("trellis lab run all --scale smoke", "trellis lab run spidercast-fig12 --scale paper")
+    "run",
+    epilog=examples(
+        "trellis lab run all --scale smoke",
+        "trellis lab run spidercast-fig12 --scale paper",
+        "trellis lab run all --scale paper --kept",
+    ),
 )
 def run(
     ids: Ids,
@@ -114,6 +121,9 @@ def run(
     only: Annotated[
         bool, typer.Option("--only", help="Sum up these entries alone, not others that share rows with them.")
     ] = False,
+    kept: Annotated[
+        bool, typer.Option("--kept", help="Take rows that are kept in results/, instead of running them again.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be run.")] = False,
     master: Master = None,
     conf: Conf = None,
@@ -121,9 +131,14 @@ def run(
     log_level: LogLevel = "off",
     as_json: AsJson = False,
 ) -> None:
-    """Run experiments as rows of a grid on Spark. What is there already is not run again.
+    """Run experiments as rows of a grid on Spark. Rows that are in the folder of results are not run again.
+
+    Rows that are kept in results/ are run again, so that numbers can be checked. With --kept they are taken from there.
+    The case, the seed and the version of the measure must be the same.
 
     Exits 1 when a row failed; the next run tries it again. On a cluster all machines must see the folder of results.
+
+    Ctrl-C and SIGTERM end a run within seconds. Rows under way are lost, and the same command goes on with the others.
     """
     from trellis.lab.catalogue import chosen
     from trellis.lab.experiment import merged
@@ -136,13 +151,17 @@ def run(
     rows = merged(row for one in experiments for row in one.rows(_scale(scale), at_hand, wanted))
     store = Store(output)
     missing = [row for row in rows if not store.is_done(row)]
+    there = len(rows) - len(missing)
+    taken = _taken(missing, store, dry_run) if kept else []
+    missing = [row for row in missing if row not in taken]
     idle = [one for one in experiments if not one.can_run or scale not in one.scales]
     expected = _times(output).expected(missing)
     plan: dict[str, Any] = {
         "experiments": len(experiments),
         "not run": len(idle),
         "rows": len(rows),
-        "rows there already": len(rows) - len(missing),
+        "rows there already": there,
+        **({"rows taken from results/": len(taken)} if kept else {}),
         "processor time, missing rows": str(expected),
     }
     if dry_run or not missing:
@@ -284,6 +303,20 @@ def _verdicts(output: Path, rows: Any, experiments: Any, scale: str, at_hand: An
 
 def _summed_up(words: dict[str, int]) -> list[str]:
     return ["verdicts: " + ", ".join(f"{count} {word}" for word, count in words.items())] if words else []
+
+
+def _taken(missing: list[Row], store: Store, dry_run: bool) -> list[Row]:
+    """Put the missing rows that are kept in results/ into the folder of results, and return them."""
+    from trellis.lab.kept import Kept
+    from trellis.lab.times import kept_folder
+
+    if (folder := kept_folder()) is None:
+        raise InputError("--kept", "there is no folder results/ with kept rows", "run it in a checkout of Trellis")
+    kept = Kept(folder)
+    if dry_run:
+        return [row for row in missing if row.key in kept.lines]
+    with store.locked():
+        return kept.take_into(store, missing)
 
 
 def _times(output: Path) -> Any:
