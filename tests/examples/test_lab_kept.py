@@ -14,9 +14,10 @@ from trellis.lab.catalogue import catalogue
 from trellis.lab.experiment import Case, Row
 from trellis.lab.inputs import NOTHING, AtHand
 from trellis.lab.judge import judge
-from trellis.lab.kept import POINTS, WHOLE_MAX, Kept, askers, decoded, encoded, keep, line_of
+from trellis.lab.kept import Kept, askers, keep, line_of
 from trellis.lab.pages import kept_and_written, write_pages
 from trellis.lab.runner import run_row
+from trellis.lab.shortened import POINTS, WHOLE_MAX, decoded, encoded
 from trellis.lab.store import Store
 from trellis.lab.table import SUMMARIES, Missing, Table, last, series_of
 from trellis.lab.times import Times
@@ -128,6 +129,47 @@ def test_rows_of_an_old_measure_or_of_a_case_that_nobody_asks_for_are_dropped(la
     path.write_text("".join(json.dumps(one) + "\n" for one in (old, foreign)))
     assert keep(Store("trellis-lab"), Path("results")).dropped == 2
     assert json.loads(path.read_text()) == line
+
+
+def test_kept_rows_are_run_again_unless_a_run_may_take_them(lab, capsys):
+    keep(Store("trellis-lab"), Path("results"))
+    before = {path.name: path.read_text() for path in Path("results").iterdir()}
+    words = ["lab", "run", "vitis-ex1", "shadows-fig1", "omen-tab1", "--scale", "paper", "-o", "other", "--json"]
+    assert run([*words, "--dry-run"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert run([*words, "--dry-run", "--kept"]) == 0
+    would = json.loads(capsys.readouterr().out)
+    assert not Path("other").exists()
+    assert (again["rows there already"], would["rows taken from results/"]) == (0, 2)
+    assert run(["lab", "run", "vitis-ex1", "shadows-fig1", "--scale", "paper", "-o", "other", "--kept", "--json"]) == 0
+    taken = json.loads(capsys.readouterr().out)
+    assert (taken["rows taken from results/"], taken["verdicts"]) == (2, {"reproduced": 1, "shape only": 1})
+    assert run([*words, "--dry-run"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows there already"] == 2
+    assert run(["lab", "report", "--scale", "paper", "-o", "other"]) == 0
+    changed = keep(Store("other"), Path("results"))
+    assert (changed.new, changed.unchanged) == (0, 2)
+    keep(Store("other"), Path("fresh"))
+    assert {path.name: path.read_text() for path in Path("fresh").iterdir()} == before
+
+
+def test_a_kept_row_of_another_seed_or_an_old_version_is_not_taken(lab, capsys):
+    keep(Store("trellis-lab"), Path("results"))
+    path = Path("results/vitis.jsonl")
+    line = json.loads(path.read_text())
+    path.write_text("".join(json.dumps(one) + "\n" for one in ({**line, "version": 99}, {**line, "seed": 2})))
+    assert run(["lab", "run", "vitis-ex1", "--scale", "paper", "-o", "other", "--kept", "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows taken from results/"] == 0
+
+
+def test_a_long_series_that_was_taken_is_judged_by_its_summary(tmp_path):
+    case = Case("own.measure", "mine", {})
+    line = line_of(Row(case, 1), {"D": series_of(np.arange(100.0))}, ABOUT, [])
+    store = Store(tmp_path)
+    store.open()
+    store.take(Row(case, 1, ("x",)), line)
+    assert store.is_done(Row(case, 1))
+    assert store.table([case], store.outcomes()).mean("D", of=last) == 99.0
 
 
 def test_pages_are_written_from_kept_rows_and_drawn_only_where_rows_changed(lab, capsys):

@@ -10,12 +10,15 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 
 from trellis.cli.main import run
+from trellis.lab.catalogue import catalogue
 from trellis.lab.experiment import Case, Row, cases
-from trellis.lab.inputs import RAW, AtHand, prepare
+from trellis.lab.inputs import NOTHING, RAW, AtHand, prepare
 from trellis.lab.runner import grid, run_rows
 from trellis.lab.store import Store
 
@@ -92,9 +95,6 @@ def test_a_killed_run_goes_on_where_it_was(spark, tmp_path):
     before = times(store)
     (store.rows / ".part-left-1").mkdir()  # what a row under way leaves
     (store.rows / ".running-left").touch()
-    from trellis.lab.catalogue import catalogue
-    from trellis.lab.inputs import NOTHING
-
     rows = catalogue()["spidercast-fig14"].rows("smoke", NOTHING, [1])
     summary = run_rows(spark, rows, store)
     assert 0 < summary.found < len(rows)
@@ -104,6 +104,58 @@ def test_a_killed_run_goes_on_where_it_was(spark, tmp_path):
     assert set(after) == {row.key for row in rows}
     assert {key: after[key] for key in before} == before
     assert not list(store.rows.glob(".*"))
+
+
+def descendants(process: int) -> set[int]:
+    """Return a process and all that it started, as the system tells it."""
+    listed = subprocess.run(["ps", "-e", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    pairs = [tuple(map(int, line.split())) for line in listed.splitlines()]
+    found, before = {process}, 0
+    while len(found) > before:
+        before = len(found)
+        found |= {child for child, parent in pairs if parent in found}
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
+@pytest.mark.parametrize("kind", ["SIGTERM", pytest.param("SIGINT", marks=pytest.mark.slow)])
+def test_a_run_that_is_told_to_end_ends_at_once_with_all_its_processes(java, tmp_path, capsys, kind):
+    store = Store(tmp_path)
+    rows = catalogue()["vitis-fig12a"].rows("paper", NOTHING)  # a row takes half a minute
+    store.open()
+    store.write(rows[0], {"hit ratio": 1.0}, {"seconds": 1.0, "cpu_seconds": 1.0, "error": None})
+    words = ["lab", "run", "vitis-fig12a", "--scale", "paper", "-o", str(tmp_path), "--master", "local[1]"]
+    code = "import sys; from trellis.cli.main import run; sys.exit(run(sys.argv[1:]))"
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, *words], start_new_session=True, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 300
+    try:
+        while not store.running():
+            assert child.poll() is None, "it ended before it could be told to"
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        started = descendants(child.pid)
+        assert len(started) >= 4, "the command, Java, a daemon and its worker"
+        assert run(words) == 2
+        assert "another trellis lab run works in this folder" in capsys.readouterr().err
+        told = time.monotonic()
+        child.send_signal(getattr(signal, kind))
+        said = child.communicate(timeout=60)[1].splitlines()
+        assert time.monotonic() - told < 10
+    finally:
+        child.kill()
+        child.communicate()
+    ending = {"SIGTERM": (143, "trellis: ended by SIGTERM"), "SIGINT": (130, "trellis: interrupted")}[kind]
+    others = len(rows) - 1
+    kept = f"1 of {len(rows)} rows are kept in {tmp_path}; the same command goes on with the other {others}"
+    assert (child.returncode, said[-2:]) == (ending[0], [kept, ending[1]])
+    for _ in range(50):
+        if not (left := {one for one in started if Path(f"/proc/{one}").exists()}):
+            break
+        time.sleep(0.1)
+    assert left == set()
+    assert list(times(store)) == [rows[0].key]
 
 
 def test_raw_traces_of_ours_become_inputs_once(spark, tmp_path):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +16,11 @@ from trellis.cli.values import SCALES, among, experiments
 from trellis.errors import InputError
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from trellis.lab.experiment import Row
     from trellis.lab.runner import Progress, Summary
+    from trellis.lab.store import Store
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -97,7 +103,12 @@ def list_(output: Folder = FOLDER, scale: Scale = "smoke", data: Data = None, as
 
 
 @app.command(
-    "run", epilog=examples("trellis lab run all --scale smoke", "trellis lab run spidercast-fig12 --scale paper")
+    "run",
+    epilog=examples(
+        "trellis lab run all --scale smoke",
+        "trellis lab run spidercast-fig12 --scale paper",
+        "trellis lab run all --scale paper --kept",
+    ),
 )
 def run(
     ids: Ids,
@@ -110,6 +121,9 @@ def run(
     only: Annotated[
         bool, typer.Option("--only", help="Sum up these entries alone, not others that share rows with them.")
     ] = False,
+    kept: Annotated[
+        bool, typer.Option("--kept", help="Take rows that are kept in results/, instead of running them again.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be run.")] = False,
     master: Master = None,
     conf: Conf = None,
@@ -117,9 +131,14 @@ def run(
     log_level: LogLevel = "off",
     as_json: AsJson = False,
 ) -> None:
-    """Run experiments as rows of a grid on Spark. What is there already is not run again.
+    """Run experiments as rows of a grid on Spark. Rows that are in the folder of results are not run again.
+
+    Rows that are kept in results/ are run again, so that numbers can be checked. With --kept they are taken from there.
+    The case, the seed and the version of the measure must be the same.
 
     Exits 1 when a row failed; the next run tries it again. On a cluster all machines must see the folder of results.
+
+    Ctrl-C and SIGTERM end a run within seconds. Rows under way are lost, and the same command goes on with the others.
     """
     from trellis.lab.catalogue import chosen
     from trellis.lab.experiment import merged
@@ -132,13 +151,17 @@ def run(
     rows = merged(row for one in experiments for row in one.rows(_scale(scale), at_hand, wanted))
     store = Store(output)
     missing = [row for row in rows if not store.is_done(row)]
+    there = len(rows) - len(missing)
+    taken = _taken(missing, store, dry_run) if kept else []
+    missing = [row for row in missing if row not in taken]
     idle = [one for one in experiments if not one.can_run or scale not in one.scales]
     expected = _times(output).expected(missing)
     plan: dict[str, Any] = {
         "experiments": len(experiments),
         "not run": len(idle),
         "rows": len(rows),
-        "rows there already": len(rows) - len(missing),
+        "rows there already": there,
+        **({"rows taken from results/": len(taken)} if kept else {}),
         "processor time, missing rows": str(expected),
     }
     if dry_run or not missing:
@@ -282,6 +305,20 @@ def _summed_up(words: dict[str, int]) -> list[str]:
     return ["verdicts: " + ", ".join(f"{count} {word}" for word, count in words.items())] if words else []
 
 
+def _taken(missing: list[Row], store: Store, dry_run: bool) -> list[Row]:
+    """Put the missing rows that are kept in results/ into the folder of results, and return them."""
+    from trellis.lab.kept import Kept
+    from trellis.lab.times import kept_folder
+
+    if (folder := kept_folder()) is None:
+        raise InputError("--kept", "there is no folder results/ with kept rows", "run it in a checkout of Trellis")
+    kept = Kept(folder)
+    if dry_run:
+        return [row for row in missing if row.key in kept.lines]
+    with store.locked():
+        return kept.take_into(store, missing)
+
+
 def _times(output: Path) -> Any:
     """Times of rows that are kept, and of those in the folder of results."""
     from trellis.lab.report import results_in
@@ -304,25 +341,40 @@ def _on_spark(
 ) -> Summary:
     from trellis.lab.inputs import prepare
     from trellis.lab.runner import ONE_THREAD, commit_here, one_thread, run_rows
+    from trellis.pipeline.failures import interruptible
     from trellis.pipeline.session import open_session
+
+    def work(spark: SparkSession) -> Summary:
+        prepare(spark, rows, at_hand, store.inputs)
+        return run_rows(spark, rows, store, commit=commit_here(), progress=told, cost=_times(store.folder).of)
+
+    def told(now: Progress) -> None:
+        left = "" if now.seconds_left is None else f", about {_minutes(now.seconds_left)} left"
+        failed = f", {now.failed} failed" if now.failed else ""
+        tell(now.done + now.failed, now.total, f"{now.running} running{failed}{left}")
 
     note(announced)
     os.environ.update(ONE_THREAD)  # what the workers of local[...] inherit
-    with progress("starting Spark") as tell:
+    settings = {"spark.sql.shuffle.partitions": "8", **one_thread(), **settings}
+    with store.locked(), _says_what_is_kept(rows, store), progress("starting Spark") as tell:
         tell(0, len(rows))
-        settings = {"spark.sql.shuffle.partitions": "8", **one_thread(), **settings}
         with open_session(
             master, conf=settings, driver_memory=memory, log_level=log_level, name="trellis lab"
         ) as spark:
             tell(0, len(rows), "raw traces through the pipeline")
-            prepare(spark, rows, at_hand, store.inputs)
+            return interruptible(lambda: work(spark))
 
-            def told(now: Progress) -> None:
-                left = "" if now.seconds_left is None else f", about {_minutes(now.seconds_left)} left"
-                failed = f", {now.failed} failed" if now.failed else ""
-                tell(now.done + now.failed, now.total, f"{now.running} running{failed}{left}")
 
-            return run_rows(spark, rows, store, commit=commit_here(), progress=told, cost=_times(store.folder).of)
+@contextmanager
+def _says_what_is_kept(rows: Any, store: Any) -> Iterator[None]:
+    """Say after Ctrl-C or SIGTERM how much is done: the answer to whether it was all in vain."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        done = sum(store.is_done(row) for row in rows)
+        kept = f"{done:,} of {len(rows):,} rows are kept in {store.folder}"
+        note(f"{kept}; the same command goes on with the other {len(rows) - done:,}")
+        raise
 
 
 def _minutes(seconds: float) -> str:

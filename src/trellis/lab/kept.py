@@ -1,36 +1,25 @@
 """Results that are kept with the sources: `results/PAPER.jsonl`, one line of JSON for each row, sorted.
 
 A line says what was run, what was found, and where it comes from: commit, engine, versions, seconds, processor seconds.
-Every verdict, plot and page can be made from these files alone. To stay small, a file has of a series
-
-    every value               where it has at most `WHOLE_MAX`, or where the rule of an entry reads its single steps
-                              (`Experiment.by_step`)
-    a summary                 of all others: the functions of `table.SUMMARIES`
-    and `POINTS` of its points  where a plot draws it step by step
-
-A rule that asks for anything else is stopped by an assertion (`Series.values`, `Series.of`), never misled.
+Every verdict, plot and page can be made from these files alone. Long series are shortened (`shortened.py`).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from trellis.errors import InputError
 from trellis.files import written_whole
 from trellis.lab.catalogue import catalogue
 from trellis.lab.experiment import SCALES, VERSIONS, Case, Experiment, Over, Row
 from trellis.lab.inputs import EVERYTHING, NOTHING, AtHand
+from trellis.lab.shortened import decoded, encoded
 from trellis.lab.store import Outcome, Store
-from trellis.lab.table import SUMMARIES, Series, Table, Values
+from trellis.lab.table import Series, Table
 
-WHOLE_MAX, POINTS = 32, 48
-EXACT, DIGITS = 17, 9  # digits of single numbers, and of those in series and summaries
 LINE_MAX = 1_000_000  # letters: a line that is longer is none of ours
 PROVENANCE = ("seconds", "cpu_seconds", "commit", "engine", "versions", "ended")
 
@@ -61,6 +50,13 @@ class Kept:
         row = _row_of(line)
         if line["version"] == VERSIONS.get(row.case.measure, 1):
             self.lines[row.key], self._outcomes[row.key] = line, Outcome(row, line)
+
+    def take_into(self, store: Store, rows: Iterable[Row]) -> list[Row]:
+        """Put those of `rows` that are kept here into `store`, where they count as done. Return them."""
+        taken = [row for row in rows if row.key in self.lines]
+        for row in taken:
+            store.take(row, self.lines[row.key])
+        return taken
 
     @property
     def at_hand(self) -> AtHand:
@@ -103,7 +99,8 @@ def keep(store: Store, folder: Path, scales: Iterable[str] = ("paper",)) -> Chan
             unchanged += 1
         else:
             new, replaced = (new, replaced + 1) if row.key in lines else (new + 1, replaced)
-            lines[row.key] = line_of(row, store.read(row), about, asked[row.case.identity])
+            taken = store.line(row)
+            lines[row.key] = taken or line_of(row, store.read(row), about, asked[row.case.identity])
     _write(folder, lines.values(), asked)
     return Changed(new, replaced, unchanged, dropped, failed, uncommitted)
 
@@ -143,49 +140,6 @@ def line_of(
         "found": {m: encoded(one, m in whole, m in drawn) for m, one in sorted(found.items())},
         **{name: about[name] for name in PROVENANCE},
     }
-
-
-def encoded(series: Series, is_whole: bool, is_drawn: bool) -> Any:
-    """Return a series as plain values: a number, a list of all values, or an object."""
-    steps, values = series.steps, series.values
-    if len(values) == 1 and steps[0] == 0:
-        return _short(values[0], EXACT)
-    if is_whole or len(values) <= WHOLE_MAX:
-        counted = np.array_equal(steps, np.arange(1, len(values) + 1))
-        return _shorts(values) if counted else {"at": _shorts(steps), "is": _shorts(values)}
-    summary = {name: _short(function(values)) for name, function in SUMMARIES.items()}
-    if not is_drawn:
-        return {"of": summary}
-    chosen = np.unique(np.linspace(0, len(values) - 1, POINTS).round().astype(int))
-    return {"of": summary, "at": _shorts(steps[chosen]), "is": [float(f"{v:.5g}") for v in values[chosen]]}
-
-
-def decoded(found: Any) -> Series:
-    if isinstance(found, list):
-        return Series(np.arange(1, len(found) + 1, dtype=float), _values(found))
-    if not isinstance(found, dict):
-        return Series(np.zeros(1), _values([found]))
-    summary = {name: _long(value) for name, value in found["of"].items()} if "of" in found else None
-    return Series(_values(found.get("at", [])), _values(found.get("is", [])), summary)
-
-
-def _short(value: float, digits: int = DIGITS) -> Any:
-    """Return a number that JSON can hold."""
-    if not isfinite(value):
-        return str(float(value))
-    return int(value) if float(value).is_integer() and abs(value) < 1e15 else float(f"{value:.{digits}g}")
-
-
-def _shorts(values: Values) -> list[Any]:
-    return [_short(float(value)) for value in values]
-
-
-def _long(value: Any) -> float:
-    return float(value)
-
-
-def _values(found: list[Any]) -> Values:
-    return np.array([_long(value) for value in found], float)
 
 
 def _read_line(text: str, place: str) -> dict[str, Any]:

@@ -2,16 +2,20 @@
 
 rows/KEY/result.parquet   step, metric, value
 rows/KEY/row.json         measure, system, parameters, seed, and how it went: seconds, error, commit, versions
+rows/KEY/kept.json        instead of the result: a line of `results/` that was taken (`trellis lab run --kept`)
 rows/.running-KEY         a row that is being run; what a killed run leaves of these is removed by the next
 inputs/                   what the pipeline made of raw traces
+lock                      locked by the run that works in this folder, so that no second one removes what it writes
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +26,10 @@ import pyarrow.parquet as pq
 
 from trellis.errors import InputError
 from trellis.lab.experiment import Case, Row
+from trellis.lab.shortened import decoded
 from trellis.lab.table import Found, Series, Table, series_of
 
+KEPT = "kept.json"
 SCHEMA = pa.schema([("step", pa.float64()), ("metric", pa.string()), ("value", pa.float64())])
 
 
@@ -44,14 +50,29 @@ class Store:
         self.folder = Path(folder)
         self.rows, self.inputs = self.folder / "rows", self.folder / "inputs"
 
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Lock the folder for one run. The system unlocks it when the process ends, however it ends."""
+        self._make()
+        with (self.folder / "lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                remedy = "wait until it has ended, or name another folder with -o"
+                raise InputError(str(self.folder), "another trellis lab run works in this folder", remedy) from error
+            yield
+
     def open(self) -> None:
-        """Makes the folder, and clears what a killed run left half done."""
+        """Make the folder, and clear what a killed run left half done."""
+        self._make()
+        for left in self.rows.glob(".*"):
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+    def _make(self) -> None:
         try:
             self.rows.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(str(self.folder), f"cannot be made ({error.strerror})", "choose another folder") from error
-        for left in self.rows.glob(".*"):
-            shutil.rmtree(left) if left.is_dir() else left.unlink()
 
     def is_done(self, row: Row) -> bool:
         """Run before, without an error."""
@@ -65,11 +86,23 @@ class Store:
         return sum(1 for _ in self.rows.glob(".running-*"))
 
     def write(self, row: Row, found: Found, about: Mapping[str, Any]) -> None:
-        """The whole folder at once: it appears under its name when everything is in it."""
+        """Write what was found for a row, and how it went."""
+        with self._whole(row, about) as part:
+            pq.write_table(_to_arrow(found), part / "result.parquet")
+
+    def take(self, row: Row, line: Mapping[str, Any]) -> None:
+        """Write a line of kept rows (`kept.Kept.lines`) as this row."""
+        about = {name: value for name, value in line.items() if name not in ("found", "version")}
+        with self._whole(row, {**about, "error": None}) as part:
+            (part / KEPT).write_text(json.dumps(line, ensure_ascii=False) + "\n", "utf-8")
+
+    @contextmanager
+    def _whole(self, row: Row, about: Mapping[str, Any]) -> Iterator[Path]:
+        """Give a folder to write into. It appears under the name of the row when everything is in it."""
         part = self.rows / f".part-{row.key}-{os.getpid()}"
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
-        pq.write_table(_to_arrow(found), part / "result.parquet")
+        yield part
         what = {
             "measure": row.case.measure,
             "system": row.case.system,
@@ -94,7 +127,14 @@ class Store:
         return found
 
     def read(self, row: Row) -> dict[str, Series]:
+        if (line := self.line(row)) is not None:
+            return {metric: decoded(found) for metric, found in line["found"].items()}
         return _from_arrow(pq.read_table(self.rows / row.key / "result.parquet"))
+
+    def line(self, row: Row) -> dict[str, Any] | None:
+        """Return the line of kept rows that was taken as this row; None where the row was run."""
+        path = self.rows / row.key / KEPT
+        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
 
     def table(self, cases: Iterable[Case], outcomes: Iterable[Outcome]) -> Table:
         """What was found for these cases, over all seeds that were run without an error."""

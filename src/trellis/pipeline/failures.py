@@ -6,14 +6,16 @@ import logging
 import re
 import signal
 import threading
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from os import killpg
+from pathlib import Path
 from subprocess import Popen
-from typing import Any
+from typing import Any, TypeVar
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
-from pyspark import java_gateway
+from pyspark import SparkContext, java_gateway
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -53,8 +55,10 @@ _REASONS = (
         "--log-level warn",
     ),
 )
+T = TypeVar("T")
 _GONE = (ConnectionRefusedError, ConnectionResetError)  # nobody answers where Java was
 _CANCEL_S = 5.0
+_STOP_S = 3.0  # what Spark gets to end by itself after Ctrl-C or SIGTERM, before its process is killed
 
 
 @contextmanager
@@ -127,6 +131,81 @@ def ending_java() -> Iterator[None]:
         raise
     finally:
         module.Popen = usual
+
+
+@contextmanager
+def ending_at_once(spark: SparkSession) -> Iterator[None]:
+    """After Ctrl-C or SIGTERM, end Spark, its Java process and its Python workers within a few seconds.
+
+    `SparkSession.stop` alone waits for its answer, and a task that computes may let it wait for hours. The next session
+    of this program starts a Java process of its own.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        java = getattr(SparkContext._gateway, "proc", None)  # None where spark-submit has started Java
+        if java is not None:
+            _stop_or_kill(spark, java)
+        raise
+
+
+def _stop_or_kill(spark: SparkSession, java: Popen[Any]) -> None:
+    workers = _children(java.pid)
+
+    def stop() -> None:
+        with suppress(Exception):
+            spark.stop()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PySpark warns that Java has been killed
+        stopping = threading.Thread(target=stop, name="trellis-stop-spark", daemon=True)
+        stopping.start()
+        stopping.join(_STOP_S)
+        for group in (java.pid, *workers):  # each is the head of a group of its own, the workers' daemons too
+            with suppress(OSError):
+                killpg(group, signal.SIGKILL)
+        java.wait()
+        stopping.join(1.0)
+    with suppress(Exception):
+        spark.stop()  # what a stop that Java did not answer has left undone
+    if SparkContext._gateway is not None:
+        with suppress(Exception):
+            SparkContext._gateway.close()
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+
+
+def _children(process: int) -> list[int]:
+    """Return the children of a process; none where the system does not tell. They end then when Java does."""
+    found: list[int] = []
+    for path in Path(f"/proc/{process}/task").glob("*/children"):
+        with suppress(OSError, ValueError):
+            found += map(int, path.read_text().split())
+    return found
+
+
+def interruptible(work: Callable[[], T]) -> T:
+    """Return what `work` returns. It runs in a thread, so that Ctrl-C and SIGTERM reach the caller at once.
+
+    In the main thread a signal interrupts a call to Java, and PySpark then calls Java again on the same connection.
+    That call waits until the first one is answered, which is when all tasks have ended.
+    """
+    found: list[T] = []
+    problem: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            found.append(work())
+        except BaseException as error:
+            problem.append(error)
+
+    thread = threading.Thread(target=run, name="trellis-spark-work", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.5)  # a join without a limit lets no handler run on some systems
+    if problem:
+        raise problem[0]
+    return found[0]
 
 
 @contextmanager

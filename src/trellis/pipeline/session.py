@@ -28,7 +28,14 @@ try:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    from trellis.pipeline.failures import ending_in_order, ending_java, explained, own_interrupts, quiet_py4j
+    from trellis.pipeline.failures import (
+        ending_at_once,
+        ending_in_order,
+        ending_java,
+        explained,
+        own_interrupts,
+        quiet_py4j,
+    )
 except ImportError as error:  # pragma: no cover
     raise MissingExtra("pyspark", "pipeline") from error
 
@@ -72,7 +79,8 @@ def open_session(
             with own_interrupts(), ending_java():
                 spark = _start(master, submitted | dict(conf or {}), driver_memory, name, log_level, scratch)
             try:
-                yield spark
+                with ending_at_once(spark):
+                    yield spark
             finally:
                 with suppress(Py4JError, OSError):  # Java may have ended; then there is nothing to stop
                     spark.stop()
