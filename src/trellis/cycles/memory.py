@@ -6,7 +6,7 @@ from pathlib import Path
 
 from trellis.cycles.choice import known_count
 from trellis.cycles.magnet_network import members_room
-from trellis.cycles.neighbor_network import LETTERS, WAKES, task_sizes
+from trellis.cycles.neighbor_network import CRASHES, LETTERS, WAKES, task_sizes
 from trellis.cycles.oscar import GUESTS_WIDTH
 from trellis.errors import InputError
 from trellis.protocols.magnet import MagnetConfig
@@ -49,7 +49,7 @@ def neighbors_memory_needed(
 ) -> int:
     """Return the same for SpiderCast and its baselines."""
     sizes = task_sizes(config)
-    held = -(-config.quarantine_ms // config.connect_timeout_ms) + WAKES
+    held = -(-config.quarantine_ms // config.connect_timeout_ms) + WAKES + CRASHES
     covers = isinstance(config, SpiderCastConfig)
     room = sum(most * (subscriptions if covers else nodes) + config.margin * nodes for _, most in sizes)
     a_task = 13 * 4 + 8 + 4 * WAKES + 12 * held + 8 + 28 * LETTERS
@@ -57,7 +57,7 @@ def neighbors_memory_needed(
     views = 8 * subscriptions if share == 1 else 4 * nodes * known_count(nodes, share)
     return (
         _BASE
-        + 24 * min(room, len(sizes) * nodes * (nodes - 1))
+        + 28 * min(room, len(sizes) * nodes * (nodes - 1))
         + nodes * (a_task * len(sizes) + 2_400)  # 2,400: names, and the overlay while it is looked at
         + topics * 200
         + subscriptions * a_subscription
