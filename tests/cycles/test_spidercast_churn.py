@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cycles.test_spidercast import FAST, interests_of, protocol_state, shared, state_of
 from reference.cycles_spidercast import Mesh
 from trellis.cycles.chance import stream
-from trellis.cycles.gossip_views import Heard
+from trellis.cycles.gossip_rows import HOLE
 from trellis.cycles.instance import make_instance
 from trellis.cycles.neighbor_network import NeighborNetwork
 from trellis.cycles.neighbors import SILENCE
@@ -52,9 +52,9 @@ configs = st.one_of(
 )
 
 
-def row_of(network: NeighborNetwork, heard: Heard, node: int) -> list[tuple[str, int, int]]:
-    names, rows = network.instance.nodes, heard.entries[node, : heard.count[node]].tolist()
-    return [(names[peer], born, life) for peer, born, life in rows]
+def row_of(network: NeighborNetwork, row: Any, length: int) -> list[tuple[str, int, int]]:
+    names = network.instance.nodes
+    return [(names[peer], born, life) for peer, born, life in row[:, :length].T.tolist() if born != HOLE]
 
 
 def protocol_row(table: DescriptorTable) -> list[tuple[str, int, int]]:
@@ -76,8 +76,12 @@ def assert_equal(network: NeighborNetwork, mesh: Mesh) -> None:
     for name, one in mesh.nodes.items():
         node, gossip = names.index(name), network.gossip
         assert one.membership is not None
-        assert row_of(network, gossip.sampled, node) == protocol_row(one.membership.sampling.table)
-        assert row_of(network, gossip.known, node) == protocol_row(one.membership.known)
+        sampled, known = gossip.sampled, gossip.known
+        assert row_of(network, sampled.entries[node], sampled.count[node]) == protocol_row(
+            one.membership.sampling.table
+        )
+        assert known.count[node] == len(one.membership.known)
+        assert row_of(network, known.entries[node], known.used[node]) == protocol_row(one.membership.known)
         seen = {peer for place, peer in enumerate(names) if int(gossip.bits[node, place >> 6]) >> (place & 63) & 1}
         assert seen == set(one.membership.view.names)
         assert gossip.silent[node] == one.membership.sampling.silent_rounds

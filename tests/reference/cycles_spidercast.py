@@ -1,8 +1,8 @@
 """SpiderCast in cycles word for word, for tests: the protocol's own nodes, and messages that all take equally long.
 
 The kernels have the rules of `trellis.protocols.spidercast` in another form. Here its nodes run themselves, in the time
-of the cycle engine, and draw from the same stream. So a whole run can be compared, draw by draw. With views by gossip the
-nodes have their own Newscast, and nodes may join, leave and crash.
+of the cycle engine, and draw from the same stream. So a whole run can be compared, draw by draw. With views by gossip
+nodes have Newscast, and they may join, leave and crash.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Mesh:
     """Nodes, their timers and their messages.
 
     In each millisecond first those timers run out that only end something, then messages arrive, then tasks have their
-    turns. Heartbeats alone are heard at once, of one task after the other, and so are exchanges of gossip. Neighbors of a
-    node that has crashed are told before the messages of their millisecond.
+    turns. Heartbeats alone are heard at once, of one task after the other, and so are exchanges of gossip. Neighbors of
+    a node that has crashed are told before the messages of their millisecond.
     """
 
     def __init__(

@@ -57,7 +57,7 @@ def answer(tasks, wants, rule, view, wheel, mail, letter, tick, scratch, chance,
         return
     degree, target = letter[TOLD_DEGREE], letter[TOLD_TARGET]
     refresh_asked(tasks, rule, me, tick)
-    if kind == CONNECT or kind == CONNECT_OK:
+    if kind in (CONNECT, CONNECT_OK):
         hear_sign(tasks, rule, me % rule.nodes, peer)
     if kind == CONNECT:
         on_connect(tasks, wants, rule, view, mail, me, peer, degree, target, tick, scratch, chance, counts)

@@ -1,12 +1,13 @@
 """Choose the node that a task asks for a link next, in cycles: one of its view that wants most of the topics.
 
 The rules are those of `trellis.protocols.spidercast.select`, asked of a full view, of a share of everybody
-(`trellis.protocols.membership`), or of a view by gossip (`gossip_views.py`). Of tied candidates, in the order of their numbers, one is drawn.
+(`trellis.protocols.membership`), or of a view by gossip (`gossip_views.py`). Of tied candidates, in the order of their
+numbers, one is drawn.
 
-A full view has everybody, and one by gossip has hundreds, so that looking at every node would make runs grow with the square of their size. Here 64
+A full view has everybody, so that looking at every node would make runs grow with the square of their size. Here 64
 nodes are looked at together: each topic is a row of bits, one for each node, and the rows are added up in bit planes as
 in `trellis.protocols.coverage`. Topics with few subscribers have no row; their subscribers are added one by one. So all
-rows together take at most eight bytes for each subscription.
+rows together take at most eight bytes for each subscription. A view by gossip is a row of bits, too.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -201,10 +202,10 @@ def has_any(view, wants, topic, nodes):
     """Return whether one of the nodes, a row of bits, wants the topic."""
     row = view.row_of[topic]
     if row >= 0:
+        found = _ZERO
         for word in range(len(nodes)):
-            if view.rows[row, word] & nodes[word]:
-                return True
-        return False
+            found |= view.rows[row, word] & nodes[word]
+        return found != _ZERO
     for place in range(wants.topic_offsets[topic], wants.topic_offsets[topic + 1]):
         node = np.uint64(wants.subscribers[place])
         if nodes[np.int64(node) >> 6] >> (node & _63) & _ONE:

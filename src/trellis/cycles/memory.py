@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from trellis.cycles.choice import known_count
+from trellis.cycles.gossip_views import gossip_memory_needed
 from trellis.cycles.magnet_network import members_room
 from trellis.cycles.neighbor_network import CRASHES, LETTERS, WAKES, task_sizes
 from trellis.cycles.oscar import GUESTS_WIDTH
 from trellis.errors import InputError
+from trellis.protocols.gossip_view import GossipViewConfig
 from trellis.protocols.magnet import MagnetConfig
 from trellis.protocols.omen.config import OMenConfig
 from trellis.protocols.omen.views import KNOWN_MAX
@@ -114,11 +116,13 @@ def require_memory(
     subscriptions: int,
     config: TableConfig | NeighborConfig | MagnetConfig | OMenConfig,
     share: float = 1.0,
+    gossip: GossipViewConfig | None = None,
 ) -> None:
-    """Refuse a run that does not fit into the memory of this machine."""
+    """Refuse a run that does not fit into the memory of this machine. gossip: how SpiderCast's nodes build views."""
     size = nodes, topics, subscriptions
     if isinstance(config, NeighborConfig):
         needed = neighbors_memory_needed(*size, config, share)
+        needed += gossip_memory_needed(nodes, gossip) if gossip is not None else 0
     elif isinstance(config, MagnetConfig):
         needed = magnet_memory_needed(*size, config)
     elif isinstance(config, OMenConfig):

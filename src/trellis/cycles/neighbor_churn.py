@@ -1,7 +1,7 @@
 """Crashes, departures and joins of nodes of SpiderCast in cycles.  [SC §2.4, Fig. 4, l. 29-30]
 
-The rules are those of `trellis.protocols.spidercast` (`node.py`, `task.py`) and of `trellis.protocols.suspicion`. A node
-that crashes says nothing. Its neighbors hear of it from the network (a broken stream), or they miss its heartbeats.
+The rules are those of `trellis.protocols.spidercast` (`node.py`, `task.py`) and of `trellis.protocols.suspicion`. A
+node that crashes says nothing. Its neighbors hear of it from the network (a broken stream), or miss its heartbeats.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, assignment"

@@ -132,6 +132,10 @@ class NeighborNetwork:
         say_goodbye(self.tasks, self.rule, self.mail, node, self.tick, self.counts)
         self._stop(node)
 
+    def is_leaving(self, node: int) -> bool:
+        """Return False: nobody has to come to terms with a departure before the node comes back."""
+        return False
+
     def _stop(self, node: int) -> list[int]:
         """End a node. Return those that hold a link to it."""
         self._require_gossip()
@@ -163,6 +167,11 @@ class NeighborNetwork:
     @property
     def alive(self) -> Any:
         return self.tasks.alive
+
+    @property
+    def round(self) -> int:
+        """Return the number of seconds that have passed."""
+        return self.tick // 1000
 
     @property
     def changed_ms(self) -> int:

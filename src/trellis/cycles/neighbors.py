@@ -21,8 +21,8 @@ from trellis.jit import njit
 # Columns of a record: what a node knows about a neighbor.
 PEER, DEGREE, THEIR_TARGET, REFUSED, WILLING, KNOWN, SILENCE = range(7)
 # REFUSED: CHANGES of the task when the neighbor ignored a DISCONNECT, or -1. WILLING: its turn to be asked to part; 0:
-# it is not willing. KNOWN: 1 where the neighbor is in the view, and this does not change. SILENCE: heartbeat periods since
-# the neighbor was heard.
+# it is not willing. KNOWN: 1 where the neighbor is in the view, and this does not change. SILENCE: heartbeat periods
+# since the neighbor was heard.
 
 # Columns of a task.
 COUNT, K, LIMIT, TARGET, CHANGES, ASKED, ASKED_UNTIL, RESTLESS, RESTS, TURNS, REDIRECTS, HELD, SEEN = range(13)
