@@ -1,4 +1,4 @@
-"""The lab measures OMen alike on both engines, and takes the cycle engine for views without churn."""
+"""The lab measures OMen and SpiderCast alike on both engines, and takes the cycle engine where it can."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ def test_measures_of_the_cycle_engine_have_the_names_of_the_others():
     assert found["split_end"] == 0
     assert found["skipped"] == 0
     assert all(1 <= rounds <= omen.ROUNDS_MAX for rounds in found["rounds"])
+    spider: Any = omen.grown("spidercast(3,1)", {**SMALL, "rounds": 6}, 1, Inputs(None))
+    assert set(spider) == set(found)
+    assert len(spider["D"]) == 6
+    assert spider["skipped"] == 0
+    assert 40 - 6 <= spider["nodes_end"] <= 40 + 6
     arcs: Any = omen.backups("OMen-G(greedy)", {**SMALL, "rounds": 25}, 1, Inputs(None))
     assert 0 < arcs["mean out %"] < 100
     assert arcs["max in"] > arcs["min in"]
@@ -40,3 +45,18 @@ def test_figures_of_views_take_the_cycle_engine(scale):
             assert engines == {"cycles"}, name
         elif number in by_events or name in ("omen-s65", "omen-s68"):
             assert engines == {None}, name
+
+
+@pytest.mark.parametrize("scale", ["medium", "paper"])
+def test_spidercast_under_churn_takes_the_cycle_engine_where_neither_messages_nor_times_are_needed(scale):
+    engines = {
+        number: {
+            case.parameters.get("engine")
+            for case in catalogue()[f"omen-fig{number}"].cases(scale, NOTHING)
+            if case.system.startswith("spidercast")
+        }
+        for number in ("9c", "10a", "11", "12")
+    }
+    assert engines["9c"] == engines["11"] == {"cycles"}
+    assert engines["10a"] <= {None}
+    assert engines["12"] == {None}

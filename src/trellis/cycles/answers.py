@@ -35,6 +35,7 @@ from trellis.cycles.neighbors import (
     K,
     add,
     find,
+    find_in,
     most_alike,
     remove,
     under,
@@ -161,21 +162,32 @@ def on_disconnect(tasks, wants, rule, view, wheel, mail, me, peer, tick, counts)
 
 @njit(folder=True)
 def heartbeat(tasks, rule, mail, node, tick, counts):
-    """Tell all neighbors degree and target of the tasks that hold the link. They hear it at once."""
+    """Tell all neighbors degree and target of the tasks that hold the link. They hear it at once.
+
+    Most heartbeats bring nothing new, so that few kernels are called for them.
+    """
     counts[HEARTBEAT] += degree_of(tasks, rule, node)
-    for me in range(node, len(tasks.state), rule.nodes):
-        degree, target = tasks.state[me, COUNT], tasks.state[me, TARGET]
-        for turn in range(tasks.begin[me], tasks.begin[me] + degree):
-            you = me - node + np.int64(tasks.records[turn, PEER])
-            if not tasks.alive[you % rule.nodes]:
+    begin, records, state, alive, nodes = tasks.begin, tasks.records, tasks.state, tasks.alive, rule.nodes
+    for me in range(node, len(state), nodes):
+        degree, target = state[me, COUNT], state[me, TARGET]
+        for turn in range(begin[me], begin[me] + degree):
+            peer = np.int64(records[turn, PEER])
+            you, place = me - node + peer, np.int64(-1)
+            if not alive[peer]:
                 continue
-            hear_sign(tasks, rule, you % rule.nodes, node)
-            place = find(tasks, you, node)
-            if place >= 0:
+            for other in range(peer, len(state), nodes):
+                found = find_in(records, begin[other], state[other, COUNT], node)
+                if found >= 0:
+                    records[found, SILENCE] = 0
+                if other == you:
+                    place = found
+            if state[you, ASKED] >= 0:
                 refresh_asked(tasks, rule, you, tick)
+            if place < 0:
+                if not is_awaited(tasks, you, node, tick):  # half a link
+                    send(rule, mail, LEAVE, you, node, 0, 0, -1, tick, counts)
+            elif records[place, DEGREE] != degree or records[place, THEIR_TARGET] != target:
                 hear_state(tasks, you, place, degree, target)
-            elif not is_awaited(tasks, you, node, tick):  # half a link
-                send(rule, mail, LEAVE, you, node, 0, 0, -1, tick, counts)
 
 
 @njit(folder=True)

@@ -72,9 +72,15 @@ class Rule(NamedTuple):
 @njit(folder=True)
 def find(tasks, me, peer):
     """Return the place of the record that task `me` has of `peer`, or -1."""
-    for place in range(tasks.begin[me], tasks.begin[me] + tasks.state[me, COUNT]):
-        if tasks.records[place, PEER] == peer:
-            return place
+    return find_in(tasks.records, tasks.begin[me], tasks.state[me, COUNT], peer)
+
+
+@njit(folder=True, forceinline=True)
+def find_in(records, begin, count, peer):
+    """Return the place of the record of `peer` among those from `begin` on, or -1."""
+    for place in range(begin, begin + count):
+        if records[place, PEER] == peer:
+            return np.int64(place)
     return np.int64(-1)
 
 

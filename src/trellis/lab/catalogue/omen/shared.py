@@ -3,8 +3,9 @@
 OMen and OMen-G build backup sets by the rule of section 4.2 in every figure. Systems that build them by another rule
 say so in their names, as OMen(primal-dual-carry), which is the default of live meshes.
 
-Figures of views without churn run on the cycle engine, but for the smallest scale. All others run the protocols' own
-code. `CHURN_IN_CYCLES` lets the figures with churn that need neither messages nor times take the cycle engine as well.
+Figures of views without churn run on the cycle engine, but for the smallest scale. So does SpiderCast under churn in
+figures that need neither messages nor times. All others run the protocols' own code. `CHURN_IN_CYCLES` lets OMen take
+the cycle engine in these figures as well.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ SCALES = ("smoke", "medium", "paper")
 SIZES = {"smoke": (40, 80), "medium": (250, 1000), "paper": (1000, 10_000)}
 EVENTS = {"smoke": 40, "medium": 120, "paper": 100_000}  # as many as the trace has (E-9)
 SEEDS = {"smoke": 2, "medium": 1, "paper": 3, "beyond": 1}
-CHURN_IN_CYCLES = False  # Over a whole trace the cycle engine has higher degrees (docs/cycles.md, "What is open").
+CHURN_IN_CYCLES = False  # OMen has higher degrees over a whole trace in cycles (docs/cycles.md, "What is open").
 
 
 def fb(
@@ -38,7 +39,7 @@ def fb(
 ) -> list[Case]:
     """Facebook interests under Google's churn, at the first size unless told otherwise.
 
-    `cycles`: OMen may run on the cycle engine.
+    `cycles`: OMen and SpiderCast may run on the cycle engine.
     """
     found = []
     for nodes in sizes or SIZES[scale][:1]:
@@ -51,9 +52,7 @@ def fb(
         }
         for system in systems:
             grid = {"coverage": coverage} if system.startswith("OMen") else {}
-            found += cases(
-                CHURNED, system, grid, **fixed, **rule_of(system), **engine(scale, system, cycles and CHURN_IN_CYCLES)
-            )
+            found += cases(CHURNED, system, grid, **fixed, **rule_of(system), **churn_engine(scale, system, cycles))
     return found
 
 
@@ -70,15 +69,18 @@ def tw(scale: str, at_hand: AtHand, systems: tuple[str, ...], *, cycles: bool = 
     found = []
     for system in systems:
         grid = {"coverage": (5,)} if system.startswith("OMen") else {}
-        found += cases(
-            CHURNED, system, grid, **fixed, **rule_of(system), **engine(scale, system, cycles and CHURN_IN_CYCLES)
-        )
+        found += cases(CHURNED, system, grid, **fixed, **rule_of(system), **churn_engine(scale, system, cycles))
     return found
 
 
 def engine(scale: str, system: str, cycles: bool = True) -> dict[str, Any]:
     """Return the parameter that names the engine of a run, where it is not the event engine."""
-    return {"engine": "cycles"} if cycles and scale != "smoke" and system.startswith("OMen") else {}
+    return {"engine": "cycles"} if cycles and scale != "smoke" and system.startswith(("OMen", "spidercast")) else {}
+
+
+def churn_engine(scale: str, system: str, cycles: bool) -> dict[str, Any]:
+    """Return the same for a run with churn. `cycles`: its figure needs neither messages nor times."""
+    return engine(scale, system, cycles and (CHURN_IN_CYCLES or system.startswith("spidercast")))
 
 
 def rule_of(system: str) -> dict[str, str]:
