@@ -20,6 +20,11 @@ def test_measures_of_the_cycle_engine_have_the_names_of_the_others():
     assert found["split_end"] == 0
     assert found["skipped"] == 0
     assert all(1 <= rounds <= omen.ROUNDS_MAX for rounds in found["rounds"])
+    spider: Any = omen.grown("spidercast(3,1)", {**SMALL, "rounds": 6}, 1, Inputs(None))
+    assert set(spider) == set(found)
+    assert len(spider["D"]) == 6
+    assert spider["skipped"] == 0
+    assert 40 - 6 <= spider["nodes_end"] <= 40 + 6
     arcs: Any = omen.backups("OMen-G(greedy)", {**SMALL, "rounds": 25}, 1, Inputs(None))
     assert 0 < arcs["mean out %"] < 100
     assert arcs["max in"] > arcs["min in"]
@@ -37,3 +42,18 @@ def test_figures_take_the_cycle_engine_unless_they_count_messages_or_time(scale)
             case.parameters.get("engine") for case in one.cases(scale, NOTHING) if case.system.startswith("OMen")
         }
         assert engines == ({"cycles"} if name in by_cycles else {None}), name
+
+
+@pytest.mark.parametrize("scale", ["medium", "paper"])
+def test_spidercast_under_churn_takes_the_cycle_engine_where_neither_messages_nor_times_are_needed(scale):
+    engines = {
+        number: {
+            case.parameters.get("engine")
+            for case in catalogue()[f"omen-fig{number}"].cases(scale, NOTHING)
+            if case.system.startswith("spidercast")
+        }
+        for number in ("9c", "10a", "11", "12")
+    }
+    assert engines["9c"] == engines["11"] == {"cycles"}
+    assert engines["10a"] <= {None}
+    assert engines["12"] == {None}

@@ -20,7 +20,6 @@ from trellis.cycles.neighbors import (
     CHANGES,
     COUNT,
     DEGREE,
-    FIRST,
     HELD,
     PEER,
     REDIRECTS,
@@ -81,7 +80,6 @@ def state_of(network: NeighborNetwork, me: int) -> dict[str, Any]:
     row = slice(tasks.begin[me], tasks.begin[me] + tasks.state[me, COUNT])
     records, state = tasks.records[row], tasks.state[me]
     willing = sorted((record[WILLING], record[PEER]) for record in records.tolist() if record[WILLING])
-    places = [(state[FIRST] + turn) % tasks.quarantine.shape[1] for turn in range(state[HELD])]
     slots = range(network.instance.wants.offsets[me % nodes], network.instance.wants.offsets[me % nodes + 1])
     shift = me // nodes * network.instance.subscriptions
     return {
@@ -91,7 +89,7 @@ def state_of(network: NeighborNetwork, me: int) -> dict[str, Any]:
         "changes": state[CHANGES],
         "asked": names[state[ASKED]] if state[ASKED] >= 0 else None,
         "willing": [names[peer] for _, peer in willing],
-        "quarantine": {names[whom]: bool(awaited) for whom, _, awaited in tasks.quarantine[me, places].tolist()},
+        "quarantine": {names[whom]: bool(awaited) for whom, _, awaited in tasks.quarantine[me, : state[HELD]].tolist()},
         "redirects": [names[peer] for peer in tasks.redirects[me, : state[REDIRECTS]]],
         "restless": bool(state[RESTLESS]),
         "rests": bool(state[RESTS]),

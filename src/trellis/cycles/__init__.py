@@ -20,6 +20,8 @@ choice.py    whom SpiderCast and its baselines ask for a link                 [S
 neighbors.py records of neighbors, and how they cover topics                  [SC Fig. 1, Fig. 3]
 answers.py   what nodes do about messages                                     [SC Fig. 4]
 tasks.py     neighbor maintenance                                             [SC Fig. 2]
+gossip_views.py, gossip_rows.py  views by gossip                            [SC §2.2]
+neighbor_churn.py  nodes that join, leave and crash                          [SC §2.4]
 neighbor_network.py  all state of a run of SpiderCast or its baselines
 
 calendar.py  what is due when

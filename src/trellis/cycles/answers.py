@@ -1,7 +1,8 @@
 """What SpiderCast's tasks do about messages, in cycles.  [SC Fig. 4]
 
 The rules are those of `trellis.protocols.spidercast.task`. Messages cross, so a link may stand at one end only for a
-while. None is lost, so nobody is suspected. An answer is awaited until it comes, or until its quarantine ends.
+while. Only those to nodes that are not there are lost. An answer is awaited until it comes, or until its quarantine
+ends.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -11,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from trellis.cycles.chance import below
-from trellis.cycles.choice import knows
+from trellis.cycles.choice import knows, look_around
 from trellis.cycles.mail import KIND, SENDER, TASK, TO, TOLD_DEGREE, TOLD_TARGET, post
 from trellis.cycles.neighbors import (
     ASKED,
@@ -19,7 +20,6 @@ from trellis.cycles.neighbors import (
     CHANGES,
     COUNT,
     DEGREE,
-    FIRST,
     HELD,
     LIMIT,
     PEER,
@@ -27,6 +27,7 @@ from trellis.cycles.neighbors import (
     REFUSED,
     RESTLESS,
     RESTS,
+    SILENCE,
     TARGET,
     THEIR_TARGET,
     TURNS,
@@ -34,6 +35,7 @@ from trellis.cycles.neighbors import (
     K,
     add,
     find,
+    find_in,
     most_alike,
     remove,
     under,
@@ -43,16 +45,21 @@ from trellis.cycles.wheel import set_timer
 from trellis.jit import njit
 
 CONNECT, CONNECT_OK, REDIRECT, DISCONNECT, DISCONNECT_OK, LEAVE, HEARTBEAT = range(7)  # of `counts`: messages sent
-FORMED, CHANGED = 7, 8  # of `counts`: links formed, and the tick of the last change of links
+FORMED, CHANGED = 7, 8  # of `counts`: links formed, and the tick of the last change of links or of nodes
+REQUESTS, REPLIES = 9, 10  # of `counts`: messages of gossip
 WHOM, UNTIL, AWAITED = range(3)  # columns of a quarantine
 
 
 @njit(folder=True)
 def answer(tasks, wants, rule, view, wheel, mail, letter, tick, scratch, chance, counts):
-    """Do what a message asks for."""
+    """Do what a message asks for. It is lost if its receiver is not there."""
     kind, peer, me = letter[KIND], np.int64(letter[SENDER]), np.int64(letter[TASK])
+    if not tasks.alive[me % rule.nodes]:
+        return
     degree, target = letter[TOLD_DEGREE], letter[TOLD_TARGET]
     refresh_asked(tasks, rule, me, tick)
+    if kind in (CONNECT, CONNECT_OK):
+        hear_sign(tasks, rule, me % rule.nodes, peer)
     if kind == CONNECT:
         on_connect(tasks, wants, rule, view, mail, me, peer, degree, target, tick, scratch, chance, counts)
     elif kind == CONNECT_OK:
@@ -60,12 +67,12 @@ def answer(tasks, wants, rule, view, wheel, mail, letter, tick, scratch, chance,
     elif kind == REDIRECT:
         on_redirect(tasks, rule, me, peer, np.int64(letter[TO]), tick)
     elif kind == DISCONNECT:
-        on_disconnect(tasks, wants, rule, wheel, mail, me, peer, tick, counts)
+        on_disconnect(tasks, wants, rule, view, wheel, mail, me, peer, tick, counts)
     else:
         if kind == LEAVE:
             rouse(tasks, rule, wheel, me % rule.nodes, peer, tick)
             note_answer(tasks, me, peer, tick)
-        link_down(tasks, wants, rule, wheel, me, peer, tick, counts)
+        link_down(tasks, wants, rule, view, wheel, me, peer, tick, counts)
 
 
 @njit(folder=True)
@@ -130,13 +137,14 @@ def on_redirect(tasks, rule, me, peer, to, tick):
 
 
 @njit(folder=True)
-def on_disconnect(tasks, wants, rule, wheel, mail, me, peer, tick, counts):
+def on_disconnect(tasks, wants, rule, view, wheel, mail, me, peer, tick, counts):
     """DISCONNECT: agree where the task can do without the link.  [SC Fig. 4, l. 21-26]"""
     state, place = tasks.state[me], find(tasks, me, peer)
     if place >= 0:
         leaving = np.int64(state[ASKED])  # A-SPC-13: the one that was asked to part may be gone any moment
         if leaving == peer:
             leaving = np.int64(-1)
+        look_around(tasks, wants, rule, view, me)
         missed = under_without(tasks, wants, rule, me, peer, leaving)
         if state[COUNT] - (leaving >= 0) <= state[TARGET] and missed > 0:
             alone = under_without(tasks, wants, rule, me, peer, np.int64(-1))
@@ -146,7 +154,7 @@ def on_disconnect(tasks, wants, rule, wheel, mail, me, peer, tick, counts):
                     state[TURNS] += 1
                     tasks.records[place, WILLING] = state[TURNS]
             return  # a refusal is silent
-        link_down(tasks, wants, rule, wheel, me, peer, tick, counts)
+        link_down(tasks, wants, rule, view, wheel, me, peer, tick, counts)
         if missed == 0:
             state[TARGET] = min(state[LIMIT], state[COUNT])
     send(rule, mail, DISCONNECT_OK, me, peer, 0, 0, -1, tick, counts)
@@ -154,18 +162,41 @@ def on_disconnect(tasks, wants, rule, wheel, mail, me, peer, tick, counts):
 
 @njit(folder=True)
 def heartbeat(tasks, rule, mail, node, tick, counts):
-    """Tell all neighbors degree and target of the tasks that hold the link. They hear it at once."""
+    """Tell all neighbors degree and target of the tasks that hold the link. They hear it at once.
+
+    Most heartbeats bring nothing new, so that few kernels are called for them.
+    """
     counts[HEARTBEAT] += degree_of(tasks, rule, node)
-    for me in range(node, len(tasks.state), rule.nodes):
-        degree, target = tasks.state[me, COUNT], tasks.state[me, TARGET]
-        for turn in range(tasks.begin[me], tasks.begin[me] + degree):
-            you = me - node + np.int64(tasks.records[turn, PEER])
-            place = find(tasks, you, node)
-            if place >= 0:
+    begin, records, state, alive, nodes = tasks.begin, tasks.records, tasks.state, tasks.alive, rule.nodes
+    for me in range(node, len(state), nodes):
+        degree, target = state[me, COUNT], state[me, TARGET]
+        for turn in range(begin[me], begin[me] + degree):
+            peer = np.int64(records[turn, PEER])
+            you, place = me - node + peer, np.int64(-1)
+            if not alive[peer]:
+                continue
+            for other in range(peer, len(state), nodes):
+                found = find_in(records, begin[other], state[other, COUNT], node)
+                if found >= 0:
+                    records[found, SILENCE] = 0
+                if other == you:
+                    place = found
+            if state[you, ASKED] >= 0:
                 refresh_asked(tasks, rule, you, tick)
+            if place < 0:
+                if not is_awaited(tasks, you, node, tick):  # half a link
+                    send(rule, mail, LEAVE, you, node, 0, 0, -1, tick, counts)
+            elif records[place, DEGREE] != degree or records[place, THEIR_TARGET] != target:
                 hear_state(tasks, you, place, degree, target)
-            elif not is_awaited(tasks, you, node, tick):  # half a link
-                send(rule, mail, LEAVE, you, node, 0, 0, -1, tick, counts)
+
+
+@njit(folder=True)
+def hear_sign(tasks, rule, node, peer):
+    """Note that `peer` lives."""
+    for me in range(node, len(tasks.state), rule.nodes):
+        place = find(tasks, me, peer)
+        if place >= 0:
+            tasks.records[place, SILENCE] = 0
 
 
 @njit(folder=True)
@@ -196,7 +227,7 @@ def link_up(tasks, wants, rule, view, me, peer, degree, target, tick, counts):
 
 
 @njit(folder=True)
-def link_down(tasks, wants, rule, wheel, me, peer, tick, counts):
+def link_down(tasks, wants, rule, view, wheel, me, peer, tick, counts):
     """REMOVECONNECTION, where there is a link.  [SC Fig. 4, l. 34-38]"""
     place = find(tasks, me, peer)
     if place < 0:
@@ -204,6 +235,7 @@ def link_down(tasks, wants, rule, wheel, me, peer, tick, counts):
     remove(tasks, wants, rule, me, peer, place)
     if not is_linked(tasks, rule, me % rule.nodes, peer):
         counts[CHANGED] = tick
+    look_around(tasks, wants, rule, view, me)
     if tasks.state[me, COUNT] < tasks.state[me, TARGET] or under(tasks, wants, rule, me) > 0:
         wake(tasks, wheel, me, tick)
 
@@ -249,10 +281,14 @@ def wake(tasks, wheel, me, tick):
 def refresh(tasks, rule, me, tick):
     """Let the time run out of a DISCONNECT without an answer, and of quarantines."""
     refresh_asked(tasks, rule, me, tick)
-    state, most = tasks.state[me], tasks.quarantine.shape[1]
-    while state[HELD] > 0 and tasks.quarantine[me, state[FIRST], UNTIL] <= tick:
-        state[FIRST] = (state[FIRST] + 1) % most
-        state[HELD] -= 1
+    state, left = tasks.state[me], 0
+    for place in range(state[HELD]):
+        if tasks.quarantine[me, place, UNTIL] > tick:
+            if left < place:
+                tasks.quarantine[me, left] = tasks.quarantine[me, place]
+            left += 1
+    if left < state[HELD]:
+        state[HELD] = left
         state[RESTLESS] = 1
 
 
@@ -268,25 +304,26 @@ def refresh_asked(tasks, rule, me, tick):
 
 
 @njit(folder=True)
-def quarantine(tasks, me, peer, until):
+def quarantine(tasks, me, peer, until, awaited):
     """Do not ask `peer` again until then. Where there is no room the oldest quarantine ends early."""
-    state, most = tasks.state[me], tasks.quarantine.shape[1]
-    if state[HELD] == most:
-        state[FIRST] = (state[FIRST] + 1) % most
-        state[HELD] -= 1
-    entry = tasks.quarantine[me, (state[FIRST] + state[HELD]) % most]
-    entry[WHOM], entry[UNTIL], entry[AWAITED] = peer, until, 1
-    state[HELD] += 1
+    state, most, place = tasks.state[me], tasks.quarantine.shape[1], np.int64(0)
+    while place < state[HELD] and tasks.quarantine[me, place, WHOM] != peer:
+        place += 1
+    if place == most:
+        for later in range(1, most):
+            tasks.quarantine[me, later - 1] = tasks.quarantine[me, later]
+        place = np.int64(most - 1)
+    entry = tasks.quarantine[me, place]
+    entry[WHOM], entry[UNTIL], entry[AWAITED] = peer, until, awaited
+    state[HELD] = max(state[HELD], place + 1)
 
 
 @njit(folder=True)
 def quarantine_of(tasks, me, peer, tick):
     """Return the place of the quarantine of `peer`, or -1."""
-    state, most = tasks.state[me], tasks.quarantine.shape[1]
-    for turn in range(state[HELD]):
-        place = np.int64((state[FIRST] + turn) % most)
+    for place in range(tasks.state[me, HELD]):
         if tasks.quarantine[me, place, WHOM] == peer and tasks.quarantine[me, place, UNTIL] > tick:
-            return place
+            return np.int64(place)
     return np.int64(-1)
 
 

@@ -1,12 +1,13 @@
 """Choose the node that a task asks for a link next, in cycles: one of its view that wants most of the topics.
 
-The rules are those of `trellis.protocols.spidercast.select`, asked of a full view or of a share of everybody
-(`trellis.protocols.membership`). Of tied candidates, in the order of their numbers, one is drawn.
+The rules are those of `trellis.protocols.spidercast.select`, asked of a full view, of a share of everybody
+(`trellis.protocols.membership`), or of a view by gossip (`gossip_views.py`). Of tied candidates, in the order of their
+numbers, one is drawn.
 
 A full view has everybody, so that looking at every node would make runs grow with the square of their size. Here 64
 nodes are looked at together: each topic is a row of bits, one for each node, and the rows are added up in bit planes as
 in `trellis.protocols.coverage`. Topics with few subscribers have no row; their subscribers are added one by one. So all
-rows together take at most eight bytes for each subscription.
+rows together take at most eight bytes for each subscription. A view by gossip is a row of bits, too.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -18,8 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trellis.cycles.chance import below
+from trellis.cycles.gossip_views import Gossip
 from trellis.cycles.instance import Wants
-from trellis.cycles.neighbors import COUNT, FIRST, HELD, PEER, is_under
+from trellis.cycles.neighbors import COUNT, HELD, PEER, K, is_under
 from trellis.jit import njit
 
 COVER, COVER_LITERAL, RANDOM_COVER, SIMILAR, ANYBODY = range(5)  # how a task chooses
@@ -27,17 +29,22 @@ _ZERO, _ONE, _ALL = np.uint64(0), np.uint64(1), np.uint64((1 << 64) - 1)
 _63 = np.uint64(63)
 _PAIRS, _FOURS, _EIGHTS = np.uint64(0x5555555555555555), np.uint64(0x3333333333333333), np.uint64(0x0F0F0F0F0F0F0F0F)
 _BYTES, _2, _4, _56 = np.uint64(0x0101010101010101), np.uint64(2), np.uint64(4), np.uint64(56)
+_NO_BITS = np.zeros((1, 1), np.uint64), np.zeros(1, np.int32)
 BLOCK = 256  # words that are added up before the next ones: they stay in the cache
 
 
 class View(NamedTuple):
     """The views of all nodes: each node knows some others."""
 
-    share: bool  # True: `known`; False: everybody
+    share: bool  # True: `known`; False: everybody, or `bits`
+    gossip: bool  # True: `bits`
     offsets: Any  # int64[nodes + 1]: into `known`
     known: Any  # int32: of each node, ascending
     rows: Any  # uint64[topics with a row, words]
     row_of: Any  # int32[topics]; -1: few subscribers, no row
+    bits: Any  # uint64[nodes, words]: the nodes in each view, kept by `gossip_views.py`
+    version: Any  # int32[nodes]: changes of each view so far
+    around: Any  # uint64[words]: scratch of `look_around`
 
 
 class Scratch(NamedTuple):
@@ -52,14 +59,16 @@ class Scratch(NamedTuple):
     candidates: Any  # uint64[words]
 
 
-def make_full_view(wants: Wants) -> View:
-    """Return the view of nodes that know everybody."""
+def make_full_view(wants: Wants, gossip: Gossip | None = None) -> View:
+    """Return the view of nodes that know everybody, or those of whom `gossip` tells them."""
     nodes, counts = len(wants.offsets) - 1, np.diff(wants.topic_offsets)
     dense = counts * 64 >= nodes
     row_of = np.where(dense, np.cumsum(dense) - 1, -1).astype(np.int32)
     rows = np.zeros((int(dense.sum()), words_of(nodes)), np.uint64)
     fill_rows(rows, row_of, wants.topic_offsets, wants.subscribers)
-    return View(False, np.zeros(1, np.int64), np.empty(0, np.int32), rows, row_of)
+    bits, version = _NO_BITS if gossip is None else (gossip.bits, gossip.version)
+    is_used, around = gossip is not None, np.zeros(words_of(nodes), np.uint64)
+    return View(False, is_used, np.zeros(1, np.int64), np.empty(0, np.int32), rows, row_of, bits, version, around)
 
 
 def make_share_view(wants: Wants, share: float, chance: Any) -> View:
@@ -70,7 +79,8 @@ def make_share_view(wants: Wants, share: float, chance: Any) -> View:
     draw_known(known, np.arange(nodes, dtype=np.int32), chance)
     known.sort(axis=1)
     offsets = np.arange(nodes + 1, dtype=np.int64) * count
-    return View(True, offsets, known.ravel(), np.zeros((0, 1), np.uint64), np.full(topics, -1, np.int32))
+    row_of = np.full(topics, -1, np.int32)
+    return View(True, False, offsets, known.ravel(), np.zeros((0, 1), np.uint64), row_of, *_NO_BITS, _NO_BITS[0][0])
 
 
 def known_count(nodes: int, share: float) -> int:
@@ -153,7 +163,9 @@ def count_known(view, wants, spare):
 
 @njit(folder=True)
 def knows(view, node, peer):
-    """Return whether `peer` is in the view of `node`."""
+    """Return whether `peer` is in the view of `node`, where views do not change."""
+    if view.gossip:
+        return False
     if not view.share:
         return True
     low, high = view.offsets[node], view.offsets[node + 1]
@@ -164,6 +176,41 @@ def knows(view, node, peer):
         else:
             high = middle
     return low < view.offsets[node + 1] and view.known[low] == peer
+
+
+@njit(folder=True)
+def look_around(tasks, wants, rule, view, me):
+    """Set `spare` of a task whose node has a view by gossip: 1 where the view has a further node that wants the topic.
+
+    It is set for topics with too few neighbors only, and holds until neighbors or the view change.
+    """
+    if not view.gossip or not rule.covers:
+        return
+    node, shift, is_ready, around = me % rule.nodes, me // rule.nodes * len(wants.topics), False, view.around
+    for slot in range(wants.offsets[node], wants.offsets[node + 1]):
+        if tasks.cover[shift + slot] >= tasks.state[me, K]:
+            continue
+        if not is_ready:
+            is_ready, around[:] = True, view.bits[node]
+            for place in range(tasks.begin[me], tasks.begin[me] + tasks.state[me, COUNT]):
+                clear(around, tasks.records[place, PEER])
+        tasks.spare[shift + slot] = has_any(view, wants, np.int64(wants.topics[slot]), around)
+
+
+@njit(folder=True)
+def has_any(view, wants, topic, nodes):
+    """Return whether one of the nodes, a row of bits, wants the topic."""
+    row = view.row_of[topic]
+    if row >= 0:
+        found = _ZERO
+        for word in range(len(nodes)):
+            found |= view.rows[row, word] & nodes[word]
+        return found != _ZERO
+    for place in range(wants.topic_offsets[topic], wants.topic_offsets[topic + 1]):
+        node = np.uint64(wants.subscribers[place])
+        if nodes[np.int64(node) >> 6] >> (node & _63) & _ONE:
+            return True
+    return False
 
 
 @njit(folder=True)
@@ -186,6 +233,9 @@ def choose(tasks, wants, rule, view, me, scratch, chance):
 def choose_among_all(tasks, wants, view, me, node, choice, count, scratch, chance):
     candidates, planes = scratch.candidates, scratch.planes
     all_but(tasks, me, node, len(wants.offsets) - 1, candidates)
+    if view.gossip:
+        for word in range(len(candidates)):
+            candidates[word] &= view.bits[node, word]
     if choice == RANDOM_COVER:
         join_topics(scratch.topics, count, view.rows, view.row_of, wants, planes[0])
         for word in range(len(candidates)):
@@ -209,9 +259,8 @@ def all_but(tasks, me, node, nodes, candidates):
     clear(candidates, node)
     for place in range(tasks.begin[me], tasks.begin[me] + tasks.state[me, COUNT]):
         clear(candidates, tasks.records[place, PEER])
-    most = tasks.quarantine.shape[1]
-    for turn in range(tasks.state[me, HELD]):
-        clear(candidates, tasks.quarantine[me, (tasks.state[me, FIRST] + turn) % most, 0])
+    for place in range(tasks.state[me, HELD]):
+        clear(candidates, tasks.quarantine[me, place, 0])
 
 
 @njit(folder=True)
@@ -327,9 +376,8 @@ def choose_known(tasks, wants, view, me, node, choice, count, scratch, chance):
     stamp, mark, gains = scratch.stamp[0], scratch.mark, scratch.gains
     for place in range(tasks.begin[me], tasks.begin[me] + tasks.state[me, COUNT]):
         mark[tasks.records[place, PEER]] = stamp
-    most = tasks.quarantine.shape[1]
-    for turn in range(tasks.state[me, HELD]):
-        mark[tasks.quarantine[me, (tasks.state[me, FIRST] + turn) % most, 0]] = stamp
+    for place in range(tasks.state[me, HELD]):
+        mark[tasks.quarantine[me, place, 0]] = stamp
     for one in range(count):
         scratch.wanted[scratch.topics[one]] = True
     best, total, begin = 1 if choice in (COVER, RANDOM_COVER) else 0, 0, view.offsets[node]

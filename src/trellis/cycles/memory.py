@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from trellis.cycles.choice import known_count
+from trellis.cycles.gossip_views import gossip_memory_needed
 from trellis.cycles.magnet_network import members_room
-from trellis.cycles.neighbor_network import LETTERS, WAKES, task_sizes
+from trellis.cycles.neighbor_network import CRASHES, LETTERS, WAKES, task_sizes
 from trellis.cycles.oscar import GUESTS_WIDTH
 from trellis.cycles.relays import PART_BYTES, relay_parts
 from trellis.errors import InputError
+from trellis.protocols.gossip_view import GossipViewConfig
 from trellis.protocols.magnet import MagnetConfig
 from trellis.protocols.omen.config import OMenConfig
 from trellis.protocols.omen.views import KNOWN_MAX
@@ -54,7 +56,7 @@ def neighbors_memory_needed(
 ) -> int:
     """Return the same for SpiderCast and its baselines."""
     sizes = task_sizes(config)
-    held = -(-config.quarantine_ms // config.connect_timeout_ms) + WAKES
+    held = -(-config.quarantine_ms // config.connect_timeout_ms) + WAKES + CRASHES
     covers = isinstance(config, SpiderCastConfig)
     room = sum(most * (subscriptions if covers else nodes) + config.margin * nodes for _, most in sizes)
     a_task = 13 * 4 + 8 + 4 * WAKES + 12 * held + 8 + 28 * LETTERS
@@ -62,7 +64,7 @@ def neighbors_memory_needed(
     views = 8 * subscriptions if share == 1 else 4 * nodes * known_count(nodes, share)
     return (
         _BASE
-        + 24 * min(room, len(sizes) * nodes * (nodes - 1))
+        + 28 * min(room, len(sizes) * nodes * (nodes - 1))
         + nodes * (a_task * len(sizes) + 2_400)  # 2,400: names, and the overlay while it is looked at
         + topics * 200
         + subscriptions * a_subscription
@@ -120,11 +122,16 @@ def require_memory(
     config: TableConfig | NeighborConfig | MagnetConfig | OMenConfig,
     share: float = 1.0,
     churns: bool = False,
+    gossip: GossipViewConfig | None = None,
 ) -> None:
-    """Refuse a run that does not fit into the memory of this machine."""
+    """Refuse a run that does not fit into the memory of this machine.
+
+    `churns`: nodes of Vitis or RVR join or leave. `gossip`: how SpiderCast's nodes build views.
+    """
     size = nodes, topics, subscriptions
     if isinstance(config, NeighborConfig):
         needed = neighbors_memory_needed(*size, config, share)
+        needed += gossip_memory_needed(nodes, gossip) if gossip is not None else 0
     elif isinstance(config, MagnetConfig):
         needed = magnet_memory_needed(*size, config)
     elif isinstance(config, OMenConfig):

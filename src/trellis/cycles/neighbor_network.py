@@ -1,11 +1,13 @@
 """All state of a run of SpiderCast or of its baselines in cycles: `run` moves it on, `links` are its overlay.
 
 Time passes in ticks of a millisecond. A message takes as long as in the event engine, unless that is told otherwise.
+With views by gossip, nodes may join, leave and crash while a run goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -24,19 +26,25 @@ from trellis.cycles.choice import (
     make_scratch,
     make_share_view,
 )
+from trellis.cycles.gossip_views import make_gossip
 from trellis.cycles.instance import Instance
 from trellis.cycles.mail import make_mail
-from trellis.cycles.neighbors import ASKED, COUNT, LIMIT, PEER, RESTLESS, RESTS, TARGET, K, Rule, Tasks
+from trellis.cycles.neighbor_churn import make_new, peer_down, say_goodbye, stop
+from trellis.cycles.neighbors import ASKED, COUNT, LIMIT, PEER, RESTLESS, RESTS, SEEN, TARGET, K, Rule, Tasks
 from trellis.cycles.newscast import NODES_MAX
 from trellis.cycles.tasks import ask_planned, run_ticks, start
 from trellis.cycles.wheel import make_wheel
 from trellis.errors import InputError
+from trellis.protocols.gossip_view import GossipViewConfig
 from trellis.protocols.spidercast import NeighborConfig, SimilarityConfig, SpiderCastConfig
 
 LATENCY_MS = 10  # the event engine's default
+NOTICE_MS = 50  # until a broken stream tells the neighbors of a node of its crash
 SENT = ("Connect", "ConnectOk", "Redirect", "Disconnect", "DisconnectOk", "Leave", "Heartbeat")  # as in `counts`
+SENT_BY_GOSSIP = ("NewscastRequest", "NewscastReply")
 LETTERS = 8  # messages that are under way at once, for each task: a turn sends one, an answer may be answered
 WAKES = 8  # requests of a task in the time of a quarantine beyond one for each of its turns
+CRASHES = 16  # neighbors that a task has lost to crashes in the time of the quarantine of suspects
 
 
 class NeighborNetwork:
@@ -50,42 +58,124 @@ class NeighborNetwork:
         *,
         share: float = 1.0,
         planned: Iterable[tuple[int, int]] = (),
+        gossip: GossipViewConfig | None = None,
+        absent: Sequence[int] = (),
+        notice_ms: int | None = NOTICE_MS,
     ) -> None:
-        """`share`: of the others, how many each node knows. `planned`: links to begin with, as numbers of nodes."""
+        """Create the network.
+
+        share      how many of the others each node knows
+        planned    links to begin with, as numbers of nodes
+        gossip     settings of views by gossip; None: views do not change, and nobody joins or leaves
+        absent     nodes that are not there at the start
+        notice_ms  how long it takes until neighbors are told of a crash; None: they are not told
+        """
         nodes, wants = len(instance.nodes), instance.wants
         if nodes >= NODES_MAX:
             raise InputError("", f"{nodes:,} nodes", f"the cycle engine takes less than {NODES_MAX:,}")
+        if gossip is not None and share != 1:
+            raise InputError("", "nodes that gossip know whom they have heard of", "leave out the share they know")
         self.instance, self.config, self.seed, self.tick = instance, config, seed, 0
+        self.notice_ms, self._notices = notice_ms, deque[tuple[int, int, int]]()  # when whom of whose crash
         self.rule = make_rule(nodes, config)
-        self.view = make_full_view(wants) if share == 1 else make_share_view(wants, share, stream(seed, "views"))
+        self.gossip = make_gossip(nodes, gossip, stream(seed, "gossip"))
+        if share == 1:
+            self.view = make_full_view(wants, self.gossip if gossip is not None else None)
+        else:
+            self.view = make_share_view(wants, share, stream(seed, "views"))
         asks = np.array(sorted((min(link), max(link)) for link in planned), np.int64).reshape(-1, 2)
         self.tasks = make_tasks(instance, config, self.rule, int(np.bincount(asks[:, 0]).max()) if len(asks) else 0)
-        if self.rule.covers:
+        self.tasks.alive[list(absent)] = False
+        if self.rule.covers and gossip is None:
             count_known(self.view, wants, self.tasks.spare[: len(wants.topics)])
             self.tasks.spare[len(wants.topics) :] = self.tasks.spare[: len(self.tasks.spare) - len(wants.topics)]
         rule, tasks = self.rule, self.tasks
-        self.wheel = make_wheel(len(tasks.state) + nodes, max(rule.connect, rule.heartbeat))
+        timers = len(tasks.state) + (1 if gossip is None else 2) * nodes
+        self.wheel = make_wheel(timers, max(rule.connect, rule.heartbeat, self.gossip.period))
         self.mail = make_mail(LETTERS * len(tasks.state) + 3 * len(asks))
-        self.counts = np.zeros(9, np.int64)
+        self.counts = np.zeros(11, np.int64)
         self._scratch = make_scratch(wants, self.view, int(np.diff(tasks.begin).max(initial=0)))
         self._chance = stream(seed, "neighbors")
         if config.repair_only:
             for task in range(0, len(tasks.state), nodes):
                 tasks.state[task + np.unique(asks), RESTS] = 1
-        start(tasks, rule, self.wheel, self._chance)
+        self._start(self._living())
         ask_planned(tasks, rule, self.mail, asks[:, 0].copy(), asks[:, 1].copy(), self.counts)
 
     def run(self, until_ms: int) -> None:
         """Let everything happen up to a time."""
-        run_ticks(
-            self.tasks, self.instance.wants, self.rule, self.view, self.wheel, self.mail, self._scratch, self._chance,
-            self.counts, self.tick, until_ms,
+        while self._notices and self._notices[0][0] < until_ms:
+            due, node, peer = self._notices.popleft()
+            self._run_ticks(due)
+            if self.alive[node]:
+                peer_down(
+                    self.tasks, self.instance.wants, self.rule, self.view, self.gossip, self.wheel, node, peer, due,
+                    self.counts,
+                )  # fmt: skip
+        self._run_ticks(until_ms)
+
+    def join(self, node: int) -> None:
+        """Let a node begin, or begin anew. Not sooner than a message of it, or to it, could be under way."""
+        self._require_gossip()
+        first = np.array([known for known, _ in task_sizes(self.config)], np.int32)
+        make_new(self.tasks, self.instance.wants, self.rule, node, first, self.tick, self.counts)
+        self._start(np.array([node], np.int64))
+
+    def crash(self, node: int) -> None:
+        """End a node at once, with no message from it."""
+        holders = self._stop(node)
+        if self.notice_ms is not None:
+            self._notices += [(self.tick + self.notice_ms, holder, node) for holder in holders]
+
+    def leave(self, node: int) -> None:
+        """Let a node leave in order: it tells its neighbors."""
+        say_goodbye(self.tasks, self.rule, self.mail, node, self.tick, self.counts)
+        self._stop(node)
+
+    def is_leaving(self, node: int) -> bool:
+        """Return False: nobody has to come to terms with a departure before the node comes back."""
+        return False
+
+    def _stop(self, node: int) -> list[int]:
+        """End a node. Return those that hold a link to it."""
+        self._require_gossip()
+        holders = np.empty(self.rule.nodes, np.int64)
+        found = stop(
+            self.tasks, self.instance.wants, self.rule, self.wheel, node, self.tick, self.counts, holders
         )  # fmt: skip
-        self.tick = max(self.tick, until_ms)
+        return [int(one) for one in holders[:found]]
+
+    def _start(self, starting: Any) -> None:
+        start(
+            self.tasks, self.rule, self.gossip, self.wheel, starting, self._living(), self.tick, self._chance
+        )  # fmt: skip
+
+    def _living(self) -> Any:
+        return np.flatnonzero(self.tasks.alive).astype(np.int64)
+
+    def _require_gossip(self) -> None:
+        if not self.gossip.is_used:
+            raise InputError("", "in cycles nodes join and leave only if views come by gossip", "set gossip")
+
+    def _run_ticks(self, until: int) -> None:
+        run_ticks(
+            self.tasks, self.instance.wants, self.rule, self.view, self.gossip, self.wheel, self.mail, self._scratch,
+            self._chance, self.counts, self.tick, until,
+        )  # fmt: skip
+        self.tick = max(self.tick, until)
+
+    @property
+    def alive(self) -> Any:
+        return self.tasks.alive
+
+    @property
+    def round(self) -> int:
+        """Return the number of seconds that have passed."""
+        return self.tick // 1000
 
     @property
     def changed_ms(self) -> int:
-        """Return when a link came or went last."""
+        """Return when a link or a node came or went last."""
         return int(self.counts[CHANGED])
 
     @property
@@ -95,7 +185,8 @@ class NeighborNetwork:
     @property
     def sent(self) -> dict[str, int]:
         """Return the messages of each type, those that were never sent left out."""
-        return {kind: int(count) for kind, count in zip(SENT, self.counts, strict=False) if count}
+        found = [*zip(SENT, self.counts, strict=False), *zip(SENT_BY_GOSSIP, self.counts[9:], strict=True)]
+        return {kind: int(count) for kind, count in found if count}
 
     def neighbors(self, task: int) -> Any:
         """Return the neighbors of a task, in the order in which the links came up."""
@@ -138,8 +229,10 @@ def make_rule(nodes: int, config: NeighborConfig) -> Rule:
         latency=LATENCY_MS,
         connect=config.connect_timeout_ms,
         quarantine=config.quarantine_ms,
+        suspect_quarantine=config.suspect_quarantine_ms,
         part=config.disconnect_timeout_ms,
         heartbeat=config.heartbeat_ms,
+        silence_max=config.silence_max,
         redirects_max=config.redirects_max,
         redirect_room=config.margin if config.redirect_to == "margin" else 0,
         useful_redirects_only=config.useful_redirects_only,
@@ -173,16 +266,17 @@ def make_tasks(instance: Instance, config: NeighborConfig, rule: Rule, asks_max:
         state[mine, K] = first
         state[mine, LIMIT] = state[mine, TARGET] = first * (sizes if rule.covers else 1)
         room[mine] = np.minimum(nodes - 1, most * (sizes if rule.covers else 1) + rule.margin)
-    state[:, ASKED], state[:, RESTLESS] = -1, 1
+    state[:, ASKED], state[:, RESTLESS], state[:, SEEN] = -1, 1, -1
     begin = np.concatenate([[0], np.cumsum(room)]).astype(np.int64)
-    held = -(-rule.quarantine // rule.connect) + WAKES + asks_max
+    held = -(-rule.quarantine // rule.connect) + WAKES + CRASHES + asks_max
     covered = len(kinds) * instance.subscriptions if rule.covers else 0
     return Tasks(
         begin,
-        np.zeros((int(begin[-1]), 6), np.int32),
+        np.zeros((int(begin[-1]), 7), np.int32),
         state,
         np.zeros((len(state), min(config.redirects_max, WAKES + asks_max)), np.int32),
         np.zeros((len(state), held, 3), np.int32),
         np.zeros(covered, np.int32),
         np.zeros(covered, np.int32),
+        np.ones(nodes, np.bool_),
     )

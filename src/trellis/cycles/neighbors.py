@@ -4,7 +4,8 @@ The rules are those of `trellis.protocols.spidercast` (`goals.py`, `neighbors.py
 random; its tasks have the numbers `node` and `nodes + node`. Systems whose random task never runs have no such tasks.
 
 R1  the records of a task stand in the order in which the links came up, from `begin` on.
-R2  `cover` counts the neighbors that want a topic, `spare` the other nodes in the view that want it.
+R2  `cover` counts the neighbors that want a topic, `spare` the other nodes in the view that want it. Where views come
+    by gossip, `spare` is not kept: `look_around` (`choice.py`) says whether there is one, before it is used.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -18,26 +19,29 @@ import numpy as np
 from trellis.jit import njit
 
 # Columns of a record: what a node knows about a neighbor.
-PEER, DEGREE, THEIR_TARGET, REFUSED, WILLING, KNOWN = range(6)
+PEER, DEGREE, THEIR_TARGET, REFUSED, WILLING, KNOWN, SILENCE = range(7)
 # REFUSED: CHANGES of the task when the neighbor ignored a DISCONNECT, or -1. WILLING: its turn to be asked to part; 0:
-# it is not willing. KNOWN: 1 where the neighbor is in the view.
+# it is not willing. KNOWN: 1 where the neighbor is in the view, and this does not change. SILENCE: heartbeat periods
+# since the neighbor was heard.
 
 # Columns of a task.
-COUNT, K, LIMIT, TARGET, CHANGES, ASKED, ASKED_UNTIL, RESTLESS, RESTS, TURNS, REDIRECTS, FIRST, HELD = range(13)
+COUNT, K, LIMIT, TARGET, CHANGES, ASKED, ASKED_UNTIL, RESTLESS, RESTS, TURNS, REDIRECTS, HELD, SEEN = range(13)
 # COUNT: neighbors. K: coverage, or links for the baselines. LIMIT: L^max. TARGET: L. CHANGES: of the neighbors. ASKED:
 # who was asked to part, or -1, and the tick until which an answer counts. TURNS: the last turn that was given to a
-# willing neighbor. REDIRECTS: candidates from redirects. FIRST and HELD: the part of the quarantine that is in use.
+# willing neighbor. REDIRECTS: candidates from redirects. HELD: nodes in quarantine. SEEN: version of
+# the view at the last iteration.
 
 
 class Tasks(NamedTuple):
     begin: Any  # int64[tasks + 1]: room for records
-    records: Any  # int32[room, 6]
+    records: Any  # int32[room, 7]
     state: Any  # int32[tasks, 13]
     redirects: Any  # int32[tasks, most], oldest first
     quarantine: Any  # int32[tasks, most, 3]: whom the task asked for a link, until when it does not ask again, and
-    #                  whether an answer is awaited
+    #                  whether an answer is awaited, in the order of the requests
     cover: Any  # int32[kinds * subscriptions]: neighbors that want the topic
     spare: Any  # int32[kinds * subscriptions]: others that the node knows to want it
+    alive: Any  # bool[nodes]
 
 
 class Rule(NamedTuple):
@@ -52,8 +56,10 @@ class Rule(NamedTuple):
     latency: int
     connect: int
     quarantine: int
+    suspect_quarantine: int
     part: int
     heartbeat: int
+    silence_max: int
     redirects_max: int
     redirect_room: int  # a neighbor takes a redirect below its target plus this
     useful_redirects_only: bool
@@ -66,9 +72,15 @@ class Rule(NamedTuple):
 @njit(folder=True)
 def find(tasks, me, peer):
     """Return the place of the record that task `me` has of `peer`, or -1."""
-    for place in range(tasks.begin[me], tasks.begin[me] + tasks.state[me, COUNT]):
-        if tasks.records[place, PEER] == peer:
-            return place
+    return find_in(tasks.records, tasks.begin[me], tasks.state[me, COUNT], peer)
+
+
+@njit(folder=True, forceinline=True)
+def find_in(records, begin, count, peer):
+    """Return the place of the record of `peer` among those from `begin` on, or -1."""
+    for place in range(begin, begin + count):
+        if records[place, PEER] == peer:
+            return np.int64(place)
     return np.int64(-1)
 
 
@@ -78,6 +90,7 @@ def add(tasks, wants, rule, me, peer, degree, target, known):
     record = tasks.records[place]
     record[PEER], record[DEGREE], record[THEIR_TARGET] = peer, degree, target
     record[REFUSED], record[WILLING], record[KNOWN] = -1, 0, known
+    record[SILENCE] = 0
     tasks.state[me, COUNT] += 1
     tasks.state[me, CHANGES] += 1
     tasks.state[me, RESTLESS] = 1

@@ -1,8 +1,8 @@
 """SpiderCast's neighbor maintenance in cycles, and that of its baselines.  [SC Fig. 2, Fig. 3, §3.3.1, §3.9.1]
 
 The rules are those of `trellis.protocols.spidercast` (`task.py`, `node.py`). Time passes in ticks. A node has a timer
-for each of its tasks, and one for its heartbeats. In each tick the messages arrive that are due, then the tasks
-have turns whose timers are due.
+for each of its tasks, one for its heartbeats, and one for its gossip. In each tick the messages arrive that are due,
+then the tasks have turns whose timers are due.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, assignment"
@@ -14,6 +14,8 @@ import numpy as np
 from trellis.cycles.answers import (
     CONNECT,
     DISCONNECT,
+    REPLIES,
+    REQUESTS,
     answer,
     degree_of,
     heartbeat,
@@ -24,8 +26,10 @@ from trellis.cycles.answers import (
     wake,
 )
 from trellis.cycles.chance import below
-from trellis.cycles.choice import choose
+from trellis.cycles.choice import choose, look_around
+from trellis.cycles.gossip_views import begin_gossip, gossip_round
 from trellis.cycles.mail import has_arrived, read
+from trellis.cycles.neighbor_churn import suspect_silent
 from trellis.cycles.neighbors import (
     ASKED,
     ASKED_UNTIL,
@@ -36,6 +40,7 @@ from trellis.cycles.neighbors import (
     REDIRECTS,
     RESTLESS,
     RESTS,
+    SEEN,
     TARGET,
     WILLING,
     K,
@@ -51,14 +56,18 @@ from trellis.jit import njit
 
 
 @njit(folder=True)
-def start(tasks, rule, wheel, chance):
-    """Draw the moments at which nodes begin: they do not move in step."""
-    for node in range(rule.nodes):
+def start(tasks, rule, gossip, wheel, starting, living, tick, chance):
+    """Draw the moments at which nodes begin: they do not move in step. living: int64, all that are there."""
+    for turn in range(len(starting)):
+        node = np.int64(starting[turn])
         beat = 1 + below(chance, rule.heartbeat)
         for me in range(node, len(tasks.state), rule.nodes):
             if tasks.state[me, K] > 0 and not tasks.state[me, RESTS]:
-                set_timer(wheel, me, below(chance, rule.connect))
-        set_timer(wheel, len(tasks.state) + node, beat)
+                set_timer(wheel, me, tick + below(chance, rule.connect))
+        set_timer(wheel, len(tasks.state) + node, tick + beat)
+        if gossip.is_used:
+            first = tick + begin_gossip(gossip, living, node)
+            set_timer(wheel, len(tasks.state) + rule.nodes + node, first)
 
 
 @njit(folder=True)
@@ -66,21 +75,28 @@ def ask_planned(tasks, rule, mail, asking, asked, counts):
     """Ask for links that were planned. asking, asked: int64, the two ends of each, in the order of the requests."""
     for turn in range(len(asking)):
         me = asking[turn]
-        quarantine(tasks, me, asked[turn], rule.quarantine)
+        quarantine(tasks, me, asked[turn], rule.quarantine, 1)
         send(rule, mail, CONNECT, me, asked[turn], tasks.state[me, COUNT], tasks.state[me, TARGET], -1, 0, counts)
 
 
 @njit(folder=True)
-def run_ticks(tasks, wants, rule, view, wheel, mail, scratch, chance, counts, begin, end):
+def run_ticks(tasks, wants, rule, view, gossip, wheel, mail, scratch, chance, counts, begin, end):
     """Let everything happen that is due from tick `begin` to before tick `end`."""
     beats = len(tasks.state)
+    rounds = beats + rule.nodes
     for tick in range(begin, end):
         while has_arrived(mail, tick):
             answer(tasks, wants, rule, view, wheel, mail, read(mail), tick, scratch, chance, counts)
         timer = next_timer(wheel, tick)
         while timer >= 0:
-            if timer >= beats:
+            if timer >= rounds:
+                sent = gossip_round(gossip, tasks.alive, timer - rounds)
+                counts[REQUESTS] += sent > 0
+                counts[REPLIES] += sent > 1
+                set_timer(wheel, timer, tick + gossip.period)
+            elif timer >= beats:
                 heartbeat(tasks, rule, mail, timer - beats, tick, counts)
+                suspect_silent(tasks, wants, rule, view, gossip, wheel, timer - beats, tick, counts)
                 set_timer(wheel, timer, tick + rule.heartbeat)
             else:
                 take_turn(tasks, wants, rule, view, wheel, mail, timer, tick, scratch, chance, counts)
@@ -94,16 +110,27 @@ def take_turn(tasks, wants, rule, view, wheel, mail, me, tick, scratch, chance, 
     refresh(tasks, rule, me, tick)
     if state[K] > 0 and not state[RESTS]:
         set_timer(wheel, me, tick + rule.connect)
-        if state[RESTLESS]:
+        if is_restless(tasks, wants, rule, view, me):
             maintain(tasks, wants, rule, view, mail, me, tick, scratch, chance, counts)
     if rule.adaptive_max > 0 and me < rule.nodes:
-        adapt(tasks, wants, rule, wheel, me, tick)
+        adapt(tasks, wants, rule, view, wheel, me, tick)
+
+
+@njit(folder=True)
+def is_restless(tasks, wants, rule, view, me):
+    """Return whether something has changed since an iteration of the task found nothing to do."""
+    if tasks.state[me, RESTLESS] or not view.gossip:
+        return tasks.state[me, RESTLESS] != 0
+    return view.version[me % rule.nodes] != tasks.state[me, SEEN] and could_need_more(tasks, wants, rule, me)
 
 
 @njit(folder=True)
 def maintain(tasks, wants, rule, view, mail, me, tick, scratch, chance, counts):
     """Ask a node for a link, or a neighbor to part, or rest."""
     state, asks, parts = tasks.state[me], np.int64(-1), np.int64(-1)
+    if view.gossip:
+        state[SEEN] = view.version[me % rule.nodes]
+        look_around(tasks, wants, rule, view, me)
     lacking, gap = under(tasks, wants, rule, me), 0
     if lacking > 0:
         state[TARGET] = state[LIMIT]
@@ -116,7 +143,7 @@ def maintain(tasks, wants, rule, view, mail, me, tick, scratch, chance, counts):
         parts = whom_to_part(tasks, wants, rule, me, scratch, chance)
     state[RESTLESS] = asks >= 0 or parts >= 0 or next_willing(tasks, me) >= 0
     if asks >= 0:
-        quarantine(tasks, me, asks, tick + rule.quarantine)
+        quarantine(tasks, me, asks, tick + rule.quarantine, 1)
         send(rule, mail, CONNECT, me, asks, state[COUNT], state[TARGET], -1, tick, counts)
     elif parts >= 0:
         state[ASKED], state[ASKED_UNTIL] = parts, tick + rule.part
@@ -190,10 +217,11 @@ def next_willing(tasks, me):
 
 
 @njit(folder=True)
-def adapt(tasks, wants, rule, wheel, node, tick):
+def adapt(tasks, wants, rule, view, wheel, node, tick):
     """Raise K_r where greedy links alone are too few to be random enough.  [SC §3.3.1; A-SPC-2, -3]"""
     state, other = tasks.state[node], node + rule.nodes
-    if state[RESTLESS] or state[ASKED] >= 0 or under(tasks, wants, rule, node) > 0:
+    look_around(tasks, wants, rule, view, node)
+    if is_restless(tasks, wants, rule, view, node) or state[ASKED] >= 0 or under(tasks, wants, rule, node) > 0:
         return
     random, interest = tasks.state[other], wants.offsets[node + 1] - wants.offsets[node]
     if random[K] == 0:
@@ -201,7 +229,8 @@ def adapt(tasks, wants, rule, wheel, node, tick):
             return
     else:
         refresh(tasks, rule, other, tick)
-        if random[RESTLESS] or random[ASKED] >= 0 or under(tasks, wants, rule, other) > 0:
+        look_around(tasks, wants, rule, view, other)
+        if is_restless(tasks, wants, rule, view, other) or random[ASKED] >= 0 or under(tasks, wants, rule, other) > 0:
             return
         if random[K] >= rule.adaptive_max or degree_of(tasks, rule, node) >= interest:
             return

@@ -40,6 +40,14 @@ def set_timer(wheel, timer, tick):
 
 
 @njit(folder=True)
+def unset_timer(wheel, timer):
+    """Let `timer` not be due at all."""
+    after, before = wheel.after, wheel.before
+    after[before[timer]], before[after[timer]] = after[timer], before[timer]
+    after[timer] = before[timer] = timer
+
+
+@njit(folder=True)
 def next_timer(wheel, tick):
     """Return the next timer that is due at `tick`, which is not set any more then; -1: none is due."""
     after, before = wheel.after, wheel.before

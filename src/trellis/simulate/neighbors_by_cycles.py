@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from trellis.measure.connectivity import connectivity
 from trellis.measure.distributions import Distribution
 from trellis.model import Interests, Overlay
 from trellis.simulate.by_cycles import parameters_of
+from trellis.simulate.churn_by_cycles import ChurnPlan, instance_of
 from trellis.simulate.digest import overlay_digest
 from trellis.simulate.probes import Series, Snapshot
 from trellis.simulate.run import Progress, RunConfig, link_names, topics_by_node
@@ -114,6 +115,26 @@ def simulate_neighbors(
         now = min(now + config.sample_ms, end_ms)
         network.run(now)
     return NeighborRun(network, system, probe, parameters_of(system, interests, config, 0), now >= quiet_ms, now)
+
+
+def start_neighbors(
+    system: NeighborSystem,
+    wanted: Mapping[str, tuple[str, ...]],
+    schedule: Schedule,
+    seed: int,
+    *,
+    links: Iterable[tuple[str, str]] = (),
+) -> tuple[NeighborNetwork, ChurnPlan]:
+    """Return the network of a run with churn, and what happens in it. Views come by gossip."""
+    instance, slots = instance_of(wanted, schedule)
+    sizes = len(instance.nodes), len(instance.topics), instance.subscriptions
+    require_memory(*sizes, system.config, gossip=system.gossip)
+    plan = ChurnPlan(instance, slots, wanted, schedule, system.period_ms)
+    planned = [(int(one), int(other)) for one, other in plan.ends_of(links)]
+    network = NeighborNetwork(
+        instance, system.config, seed, planned=planned, gossip=system.gossip, absent=plan.absent
+    )  # fmt: skip
+    return network, plan
 
 
 class NeighborProbe(Series):

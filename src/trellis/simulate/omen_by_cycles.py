@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from trellis.cycles.instance import Instance, make_instance
 from trellis.cycles.memory import require_memory
 from trellis.cycles.omen_run.network import OMenNetwork
-from trellis.cycles.ring import places_of
 from trellis.errors import InputError
-from trellis.measure.connectivity import connectivity
 from trellis.measure.distributions import Distribution
-from trellis.model import Interests, Names, Overlay
+from trellis.model import Interests, Overlay
+from trellis.simulate.churn_by_cycles import ChurnPlan, Lens, instance_of
 from trellis.simulate.digest import overlay_digest
 from trellis.simulate.probes import Series, Snapshot
 from trellis.simulate.run import Progress, RunConfig, link_names, topics_by_node
-from trellis.simulate.schedule import Fault, Schedule
+from trellis.simulate.schedule import Schedule
 from trellis.simulate.systems.omen import OMen
 
 KINDS = ("join", "leave", "crash-uniform", "crash-adjacent", "crash-ring", "crash-hub")
 # A stream that breaks tells neighbors of a crash, and the coordinator probes the node for a second before it repairs.
 BROKEN_STREAM_ROUNDS = 1
-_AGAIN = "\0"  # Stands between a name and the number of its list of topics, where a name joins with several ones.
 
 
 @dataclass(eq=False)
@@ -36,7 +30,7 @@ class OMenRun:
 
     network: OMenNetwork
     system: OMen
-    plan: OMenPlan
+    plan: ChurnPlan
     probe: OMenProbe
     parameters: dict[str, Any]
     settled: bool  # True if no link changed during the last `settle_ms` of the run
@@ -134,113 +128,16 @@ def start_omen(
     *,
     links: Iterable[tuple[str, str]] = (),
     broken_streams: bool = False,
-) -> tuple[OMenNetwork, OMenPlan]:
+) -> tuple[OMenNetwork, ChurnPlan]:
     """Return the network of a run, and what happens in it."""
     instance, slots = instance_of(wanted, schedule)
-    plan = OMenPlan(instance, slots, wanted, schedule, system.period_ms)
-    pairs = [(plan.first[one], plan.first[other]) for one, other in links if one in plan.first and other in plan.first]
-    ends = np.array(pairs, np.int64).reshape(-1, 2)
-    there = np.ones(len(instance.nodes), np.bool_)
-    there[plan.absent] = False
-    ends = ends[there[ends].all(axis=1)]
+    plan = ChurnPlan(instance, slots, wanted, schedule, system.period_ms)
+    ends = plan.ends_of(links)
     network = OMenNetwork(
         instance, system.config, seed, links=(ends[:, 0], ends[:, 1]), absent=plan.absent,
         notice_rounds=BROKEN_STREAM_ROUNDS if broken_streams else None,
     )  # fmt: skip
     return network, plan
-
-
-def instance_of(
-    wanted: Mapping[str, tuple[str, ...]], schedule: Schedule
-) -> tuple[Instance, dict[tuple[str, tuple[str, ...]], int]]:
-    """Return the arrays of all nodes that are ever there, and the number of each by its name and its topics.
-
-    A name that joins with other topics than before is another node with the same place on the ring.
-    """
-    lists: dict[str, dict[tuple[str, ...], None]] = {
-        name: {tuple(sorted(topics)): None} for name, topics in wanted.items() if topics
-    }
-    for fault in schedule.faults:
-        if fault.kind == "join" and fault.nodes and fault.topics:
-            lists.setdefault(fault.nodes[0], {})[tuple(sorted(fault.topics))] = None
-    keys = {
-        f"{name}{_AGAIN}{number}" if number else name: (name, topics)
-        for name, some in lists.items()
-        for number, topics in enumerate(some)
-    }
-    made = make_instance({key: topics for key, (_, topics) in keys.items()})
-    names = [keys[key][0] for key in made.nodes]
-    instance = replace(made, nodes=names, wants=made.wants._replace(places=places_of(names)))
-    return instance, {keys[key]: number for number, key in enumerate(made.nodes)}
-
-
-class OMenPlan:
-    """What happens in which round: joins, leaves and crashes. What cannot happen is passed over."""
-
-    def __init__(
-        self,
-        instance: Instance,
-        slots: Mapping[tuple[str, tuple[str, ...]], int],
-        wanted: Mapping[str, tuple[str, ...]],
-        schedule: Schedule,
-        period_ms: int,
-    ) -> None:
-        self.instance, self.slots, self.wanted = instance, slots, wanted
-        # The number of each name with its topics of the interests.
-        self.first = {name: slots[name, tuple(sorted(topics))] for name, topics in wanted.items() if topics}
-        self.rounds: dict[int, list[Fault]] = {}
-        self.counts: Counter[str] = Counter()
-        self.skipped = 0
-        self._numbers: dict[str, list[int]] = {}
-        for (name, _), number in slots.items():
-            self._numbers.setdefault(name, []).append(number)
-        for fault in schedule.faults:
-            for name in fault.nodes:
-                if name not in self._numbers:
-                    raise InputError("", f'"{name}" has no topics', "name a node of the interests, or topics for it")
-            self.rounds.setdefault(fault.time_ms // period_ms, []).append(fault)
-        away = {self.first[name] for name in schedule.absent if name in self.first}
-        self.absent = sorted(away | (set(slots.values()) - set(self.first.values())))
-        self.last = max(self.rounds, default=0)
-        self._late: list[Fault] = []  # Joins of nodes that have to leave first.
-
-    def happen(self, network: OMenNetwork) -> None:
-        """Let everything happen that belongs to the present round."""
-        self.retry(network)
-        for fault in self.rounds.get(network.round, ()):
-            self.apply(network, fault)
-
-    def retry(self, network: OMenNetwork) -> None:
-        """Let nodes come back that had to leave first."""
-        late, self._late = self._late, []
-        for fault in late:
-            self.apply(network, fault)
-
-    def apply(self, network: OMenNetwork, fault: Fault) -> bool:
-        """Let a fault happen. Return whether it did. A node that comes back waits until it has left."""
-        done = False
-        for name in fault.nodes:
-            present = [number for number in self._numbers[name] if network.alive[number]]
-            leaving = any(network.events.departure(number) is not None for number in self._numbers[name])
-            if fault.kind == "join":
-                if leaving:
-                    self._late.append(fault)
-                    return True
-                number = self.slots.get((name, tuple(sorted(fault.topics))), self.first.get(name, -1))
-                if not present and number >= 0:
-                    network.join(number)
-                    done = True
-            elif present and not leaving:
-                (network.leave if fault.kind == "leave" else network.crash)(present[0])
-                done = True
-        self.counts[fault.kind] += done
-        self.skipped += not done
-        return done
-
-    @property
-    def is_waiting(self) -> bool:
-        """Return whether a node waits to come back."""
-        return bool(self._late)
 
 
 class OMenProbe(Series):
@@ -249,11 +146,7 @@ class OMenProbe(Series):
     def __init__(self, network: OMenNetwork, system: OMen) -> None:
         super().__init__()
         self.network, self.system = network, system
-        instance = network.instance
-        self._nodes, _ = Names.in_order(sorted(set(instance.nodes)))
-        self._topics, self._topic_of = Names.in_order(instance.topics)
-        self._id_of = self._nodes.ids_of(instance.nodes).astype(np.int64)
-        self._owners = np.repeat(np.arange(len(instance.nodes)), np.diff(instance.wants.offsets))
+        self._lens = Lens(network.instance)
         self._control = set(system.control_types())
         self._sent: dict[str, int] = {}
         self._last: tuple[int, Snapshot] | None = None
@@ -287,18 +180,7 @@ class OMenProbe(Series):
         """Return who is there, their links, and which topics these connect. It is computed again after changes."""
         network = self.network
         if self._last is None or self._last[0] != network.changes:
-            alive = network.alive
-            one, other = network.pairs()
-            overlay = Overlay.from_ids(self._nodes, self._id_of[one], self._id_of[other])
-            there = alive[self._owners]
-            interests = Interests.from_ids(
-                self._nodes,
-                self._topics,
-                self._id_of[self._owners[there]],
-                self._topic_of[network.instance.wants.topics[there]].astype(np.int64),
-            )
-            degrees = Distribution.of(overlay.degrees[self._id_of[alive]] if alive.any() else [])
-            self._last = network.changes, Snapshot(interests, overlay, degrees, connectivity(interests, overlay))
+            self._last = network.changes, self._lens.take(network.alive, network.pairs())
         return self._last[1]
 
     def view_sizes(self) -> Distribution:

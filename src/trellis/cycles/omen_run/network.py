@@ -284,6 +284,10 @@ class OMenNetwork:
         found: list[int] = pool.data[pool.start[row] : pool.start[row] + pool.count[row], 0].tolist()
         return found
 
+    def is_leaving(self, node: int) -> bool:
+        """Return whether a node has left or crashed, and was not repaired around yet."""
+        return self.events.departure(node) is not None
+
     def is_busy(self) -> bool:
         """Return whether an event is still handled, or a view is not ready yet.  [OM §5]"""
         if self.events.open or bool((self.joining & self.alive).any()):

@@ -121,7 +121,7 @@ def _by_engine(
         return _simulated(made, interests, trace, seed, every)
     schedule, far = schedule_of(trace, interests), _Diameters()
     start = _first_overlay(interests, schedule, seed)
-    found = churned_in_cycles(cast(OMen, made), interests, schedule, start, seed, every, far.take)
+    found = churned_in_cycles(made, interests, schedule, start, seed, every, far.take)
     return {**found, **far.found()}
 
 

@@ -40,7 +40,7 @@ def fb(
 ) -> list[Case]:
     """Facebook interests under Google's churn, at the first size unless told otherwise.
 
-    `cycles`: OMen may run on the cycle engine.
+    `cycles`: OMen and SpiderCast may run on the cycle engine.
     """
     found = []
     for nodes in sizes or SIZES[scale][:1]:
@@ -78,7 +78,7 @@ def tw(
 
 def engine(scale: str, system: str, cycles: bool = True) -> dict[str, Any]:
     """Return the parameter that names the engine of a run, where it is not the event engine."""
-    return {"engine": "cycles"} if cycles and scale != "smoke" and system.startswith("OMen") else {}
+    return {"engine": "cycles"} if cycles and scale != "smoke" and system.startswith(("OMen", "spidercast")) else {}
 
 
 def rule_of(system: str) -> dict[str, str]:
