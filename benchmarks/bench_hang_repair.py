@@ -23,11 +23,11 @@ import time
 from pathlib import Path
 from random import Random
 
-from trellis.lab.fleet.fleet import Fleet, FleetConfig
-from trellis.lab.fleet.interests import draw_interests
-from trellis.lab.fleet.ledger import Ledger
-from trellis.lab.fleet.planned import low_links, neighbours
-from trellis.lab.fleet.watch import Snapshot, one_sided, percentile, split_topics
+from trellis.fleet.fleet import Fleet, FleetConfig
+from trellis.fleet.interests import draw_interests
+from trellis.fleet.ledger import Ledger
+from trellis.fleet.planned import low_links, neighbours
+from trellis.fleet.watch import Snapshot, one_sided, percentile, split_topics
 from trellis.live.run import run_loop
 
 LOOK_S = 0.02

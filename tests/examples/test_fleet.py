@@ -10,17 +10,17 @@ import pytest
 
 from trellis.cli.main import run
 from trellis.errors import InputError
-from trellis.lab.fleet.fleet import FleetConfig, check_config, node_config
-from trellis.lab.fleet.interests import draw_interests, subscribers_of
-from trellis.lab.fleet.ledger import NODE_ENDED, OTHER, Ledger
-from trellis.lab.fleet.planned import low_links, neighbours, read_links
-from trellis.lab.fleet.scenario import Step, make_scenario, read_scenario
-from trellis.lab.fleet.score import Score
-from trellis.lab.fleet.settings import shared_settings
-from trellis.lab.fleet.simulated import FORMING_MS, schedule_of, simulate_scenario
-from trellis.lab.fleet.traffic import number_in, pack
-from trellis.lab.fleet.up import UpConfig, refused_max, settle_s_max
-from trellis.lab.fleet.watch import Link, Snapshot, links_of, one_sided, percentile, split_topics
+from trellis.fleet.fleet import FleetConfig, check_config, node_config
+from trellis.fleet.interests import draw_interests, subscribers_of
+from trellis.fleet.ledger import NODE_ENDED, OTHER, Ledger
+from trellis.fleet.planned import low_links, neighbours, read_links
+from trellis.fleet.scenario import Step, make_scenario, read_scenario
+from trellis.fleet.score import Score
+from trellis.fleet.settings import shared_settings
+from trellis.fleet.simulated import FORMING_MS, schedule_of, simulate_scenario
+from trellis.fleet.traffic import number_in, pack
+from trellis.fleet.up import UpConfig, refused_max, settle_s_max
+from trellis.fleet.watch import Link, Snapshot, links_of, one_sided, percentile, split_topics
 from trellis.model import Interests
 from trellis.plan import construct
 from trellis.protocols.delivery import DeliveryConfig
@@ -304,7 +304,7 @@ def test_up_never_prints_nothing_twice_below_a_row_that_counts_some(monkeypatch,
         async def run(self) -> Score:
             return score(duplicates=102, excused=102, doors="mosquitto", kills=3)
 
-    monkeypatch.setattr("trellis.lab.fleet.up.Up", Over)
+    monkeypatch.setattr("trellis.fleet.up.Up", Over)
     assert run("up --nodes 2 --topics 1 --subscriptions 1 --duration 1".split()) == 0
     told = capsys.readouterr().out
     assert re.search("^delivered twice +102$", told, re.MULTILINE)

@@ -8,9 +8,9 @@ from live.lives import run, until
 from mqtt.talk import doors
 from trellis.cli.main import run as trellis
 from trellis.errors import InputError
-from trellis.lab.fleet import mosquitto
-from trellis.lab.fleet.doors import mqtt_settings
-from trellis.lab.fleet.ledger import SPREAD_S, Ledger
+from trellis.fleet import mosquitto
+from trellis.fleet.doors import mqtt_settings
+from trellis.fleet.ledger import SPREAD_S, Ledger
 from trellis.live.client import ClientError, NotAcknowledged
 from trellis.live.mqtt.client import MqttClient
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reference.live_ledger import Happening, judge
-from trellis.lab.fleet.ledger import SPREAD_S, Ledger
+from trellis.fleet.ledger import SPREAD_S, Ledger
 
 NODES, TOPICS = ["a", "b", "c"], ["t", "u"]
 
@@ -123,7 +123,7 @@ def test_only_deliveries_that_are_owed_count_as_slow():
 
 
 def test_delays_are_a_sample_of_the_whole_run_not_of_its_end(monkeypatch):
-    monkeypatch.setattr("trellis.lab.fleet.ledger._DELAYS_MAX", 100)
+    monkeypatch.setattr("trellis.fleet.ledger._DELAYS_MAX", 100)
     ledger = write_down([Happening("confirmed", "b", "t")])
     for number in range(1, 1_001):
         ledger.publish("a", "t", 0)

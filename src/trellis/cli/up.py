@@ -20,7 +20,7 @@ from trellis.errors import InputError
 from trellis.files import expect_writable
 
 if TYPE_CHECKING:
-    from trellis.lab.fleet.doors import Doors
+    from trellis.fleet.doors import Doors
 
 EXAMPLE = examples(
     "trellis up --nodes 24 --duration 120",
@@ -144,11 +144,11 @@ def up(
     A run that is over before the first fault is due says so. Ctrl-C ends the traffic and judges; a
     second one ends it at once. No process is left in any case.
     """
-    from trellis.lab.fleet.fleet import FleetConfig, check_config
-    from trellis.lab.fleet.interests import draw_interests, expect_few, read_interests
-    from trellis.lab.fleet.scenario import read_scenario
-    from trellis.lab.fleet.settings import shared_settings
-    from trellis.lab.fleet.up import UpConfig
+    from trellis.fleet.fleet import FleetConfig, check_config
+    from trellis.fleet.interests import draw_interests, expect_few, read_interests
+    from trellis.fleet.scenario import read_scenario
+    from trellis.fleet.settings import shared_settings
+    from trellis.fleet.up import UpConfig
     from trellis.live.addresses import parse_address
     from trellis.live.config import is_loopback
 
@@ -188,7 +188,7 @@ def up(
     else:
         fleet = FleetConfig(overlay=overlay, copies=copies, doors=doors, settings=given)
         if churn is not None:
-            from trellis.lab.fleet.trace import read_trace
+            from trellis.fleet.trace import read_trace
 
             if interests is None:
                 raise InputError("--churn", "a trace names nodes", "give their --interests as well")
@@ -218,7 +218,7 @@ def _expect_finite(given: Mapping[str, float | None]) -> None:
 
 def _kill_every(given: float | None, nodes: int, hang: bool) -> float:
     """Return the seconds from kill to kill. A mesh of two has nobody to kill: two nodes must stay up for traffic."""
-    from trellis.lab.fleet.steps import LIVING_MIN
+    from trellis.fleet.steps import LIVING_MIN
 
     if nodes > LIVING_MIN:
         return _KILL_EVERY_S if given is None else given
@@ -229,7 +229,7 @@ def _kill_every(given: float | None, nodes: int, hang: bool) -> float:
 
 
 def _planned(plan: str | None, wanted: Any, fleet: Any, config: Any) -> dict[str, tuple[str, ...]]:
-    from trellis.lab.fleet.planned import low_links, neighbours, read_links
+    from trellis.fleet.planned import low_links, neighbours, read_links
 
     is_able = fleet.overlay == "omen" and fleet.doors == "trellis"
     if plan == "none" or (plan is None and not is_able):
@@ -243,7 +243,7 @@ def _planned(plan: str | None, wanted: Any, fleet: Any, config: Any) -> dict[str
 
 
 def _run(wanted: Any, fleet: Any, config: Any, keep: Path | None, as_json: bool, notice: str) -> None:
-    from trellis.lab.fleet.up import Interrupted, Up
+    from trellis.fleet.up import Interrupted, Up
     from trellis.live.run import run_loop
 
     report, made = Terminal(), keep is None
@@ -274,7 +274,7 @@ def _run(wanted: Any, fleet: Any, config: Any, keep: Path | None, as_json: bool,
 
 
 def _simulate(scenario: Any, seed: int, as_json: bool) -> None:
-    from trellis.lab.fleet.simulated import simulate_scenario
+    from trellis.fleet.simulated import simulate_scenario
 
     result = simulate_scenario(scenario, seed)
     show(result.to_json(), as_json, result.lines())

@@ -38,7 +38,7 @@ from typing import Any, Literal
 import msgspec
 
 from trellis.errors import InputError
-from trellis.lab.fleet.interests import InterestsByNode, draw_interests, expect_few
+from trellis.fleet.interests import InterestsByNode, draw_interests, expect_few
 
 Do = Literal["crash", "restart", "hang", "leave", "partition", "heal", "subscribe", "unsubscribe", "publish"]
 _BURST_MAX = 1_000  # messages of one step

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from trellis.lab.fleet.fleet import TOPIC_CONNECTED
+from trellis.fleet.fleet import TOPIC_CONNECTED
 
 
 class Score(msgspec.Struct, kw_only=True):

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 
 from trellis.errors import InputError
-from trellis.lab.fleet.interests import expect_few
-from trellis.lab.fleet.scenario import Step
+from trellis.fleet.interests import expect_few
+from trellis.fleet.scenario import Step
 
 
 class TraceSteps(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trellis import ids
 from trellis.errors import InputError
-from trellis.lab.fleet.interests import InterestsByNode, subscribers_of
+from trellis.fleet.interests import InterestsByNode, subscribers_of
 from trellis.protocols.omen.shadow import low_edges
 from trellis.protocols.topics import TopicTable
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from trellis.errors import InputError
-from trellis.lab.fleet.processes import NodeFailed
+from trellis.fleet.processes import NodeFailed
 
 _UP_S = 30.0
 _TRIES = 5  # ports that somebody else takes in the moment

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import msgspec
 
-from trellis.lab.fleet.scenario import Scenario, Step
+from trellis.fleet.scenario import Scenario, Step
 from trellis.simulate.check import CheckConfig, SeedResult, check_seed
 from trellis.simulate.schedule import Fault, FaultPlan, Schedule
 from trellis.simulate.systems import maker_of

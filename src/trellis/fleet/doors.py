@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Literal, Protocol
 
 from trellis.errors import InputError
-from trellis.lab.fleet.interests import InterestsByNode
+from trellis.fleet.interests import InterestsByNode
 from trellis.live.client import Client, ClientError, Receipt, connect
 from trellis.live.mqtt.client import MqttClient
 from trellis.live.received import Message

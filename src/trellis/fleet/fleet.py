@@ -21,14 +21,14 @@ from typing import Literal
 
 import msgspec
 
-from trellis.lab.fleet.doors import Doors, Talk, make_talk, mqtt_settings
-from trellis.lab.fleet.interests import InterestsByNode
-from trellis.lab.fleet.ledger import Ledger, Life
-from trellis.lab.fleet.mosquitto import Mosquitto, find_mosquitto
-from trellis.lab.fleet.processes import ANY, NodeFailed, NodeProcess
-from trellis.lab.fleet.relay import Relays
-from trellis.lab.fleet.traffic import number_in
-from trellis.lab.fleet.watch import AdminPort, Snapshot
+from trellis.fleet.doors import Doors, Talk, make_talk, mqtt_settings
+from trellis.fleet.interests import InterestsByNode
+from trellis.fleet.ledger import Ledger, Life
+from trellis.fleet.mosquitto import Mosquitto, find_mosquitto
+from trellis.fleet.processes import ANY, NodeFailed, NodeProcess
+from trellis.fleet.relay import Relays
+from trellis.fleet.traffic import number_in
+from trellis.fleet.watch import AdminPort, Snapshot
 from trellis.live.client import ClientError
 from trellis.live.config import read_config
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from random import Random
 
-from trellis.lab.fleet.fleet import Fleet, Member
-from trellis.lab.fleet.scenario import Step
-from trellis.lab.fleet.traffic import Traffic
-from trellis.lab.fleet.watch import ROUND_S, Mend, links_of, split_topics
+from trellis.fleet.fleet import Fleet, Member
+from trellis.fleet.scenario import Step
+from trellis.fleet.traffic import Traffic
+from trellis.fleet.watch import ROUND_S, Mend, links_of, split_topics
 
 _MEND_S_MAX = 60.0  # nobody waits longer for a mend
 LIVING_MIN = 2  # nodes that stay up, whoever else is killed, stopped or told to leave

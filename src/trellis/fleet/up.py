@@ -16,17 +16,17 @@ import msgspec
 
 from trellis import ids
 from trellis.errors import TrellisError
+from trellis.fleet.doors import SIDECAR_INFLIGHT_MAX
+from trellis.fleet.fleet import Fleet, FleetConfig
+from trellis.fleet.interests import InterestsByNode
+from trellis.fleet.ledger import Ledger, Missing
+from trellis.fleet.scenario import Step
+from trellis.fleet.score import Score
+from trellis.fleet.steps import Driver, Watch
+from trellis.fleet.traffic import FOREIGN, Traffic
+from trellis.fleet.watch import Snapshot, links_of, one_sided, percentile, split_topics
+from trellis.fleet.witness import Witness
 from trellis.judge import write_history
-from trellis.lab.fleet.doors import SIDECAR_INFLIGHT_MAX
-from trellis.lab.fleet.fleet import Fleet, FleetConfig
-from trellis.lab.fleet.interests import InterestsByNode
-from trellis.lab.fleet.ledger import Ledger, Missing
-from trellis.lab.fleet.scenario import Step
-from trellis.lab.fleet.score import Score
-from trellis.lab.fleet.steps import Driver, Watch
-from trellis.lab.fleet.traffic import FOREIGN, Traffic
-from trellis.lab.fleet.watch import Snapshot, links_of, one_sided, percentile, split_topics
-from trellis.lab.fleet.witness import Witness
 from trellis.live.addresses import parse_address, show_address
 from trellis.live.dashboard import Dashboard
 from trellis.protocols.delivery import DeliveryConfig

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import Literal
 
+from trellis.fleet.ledger import Ledger, Life
 from trellis.judge.history import (
     Acknowledged,
     Confirmed,
@@ -25,7 +26,6 @@ from trellis.judge.history import (
     Unsubscribing,
     Up,
 )
-from trellis.lab.fleet.ledger import Ledger, Life
 
 
 class Witness(Ledger):

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from trellis.live.client import ClientError
 
 if TYPE_CHECKING:
-    from trellis.lab.fleet.doors import Talk
-    from trellis.lab.fleet.fleet import Fleet, Member
+    from trellis.fleet.doors import Talk
+    from trellis.fleet.fleet import Fleet, Member
 
 PAYLOAD_BYTES = 128
 FOREIGN = 0.05  # of all: on topics that the publisher does not subscribe to
