@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# name -> where it is, and its name there if that is another; `plan` and `simulate` are rooms that can be called
+# Name -> module, and the name there if it is another one. Empty: a package that can be called.
 _HOMES = {
     "read_interests": "trellis.model",
     "read_overlay": "trellis.model",
