@@ -277,7 +277,7 @@ def test_what_dies_with_all_its_copies_at_once_is_no_fault():
 def test_the_verdict_says_what_the_rows_say():
     """Nobody reads "nothing twice" below a row that counts some."""
     assert score().verdict() == "good: nothing missing, nothing twice, every topic whole"
-    repeated = score(duplicates=7, excused=7, doors="mosquitto", kills=3, repeats_max=256)
+    repeated = score(duplicates=7, excused=7, client_kind="mosquitto", kills=3, repeats_max=256)
     assert ("delivered twice", 7) in list(repeated.rows())
     assert repeated.verdict() == (
         "good: nothing missing, 7 twice, as 3 killed sidecars (each: at most 256 messages) allow, every topic whole"
@@ -302,7 +302,7 @@ def test_up_never_prints_nothing_twice_below_a_row_that_counts_some(monkeypatch,
             self.fleet = SimpleNamespace(failures=())
 
         async def run(self) -> Score:
-            return score(duplicates=102, excused=102, doors="mosquitto", kills=3)
+            return score(duplicates=102, excused=102, client_kind="mosquitto", kills=3)
 
     monkeypatch.setattr("trellis.fleet.up.Up", Over)
     assert run("up --nodes 2 --topics 1 --subscriptions 1 --duration 1".split()) == 0

@@ -20,7 +20,7 @@ from trellis.errors import InputError
 from trellis.files import expect_writable
 
 if TYPE_CHECKING:
-    from trellis.fleet.doors import Doors
+    from trellis.fleet.clients import ClientKind
 
 EXAMPLE = examples(
     "trellis up --nodes 24 --duration 120",
@@ -111,7 +111,7 @@ def up(
     ] = None,
     copies: Annotated[int, typer.Option(help="Nodes that hold a message before it is acknowledged.", min=1)] = 2,
     mqtt: Annotated[
-        bool, typer.Option("--mqtt", help="Every node has an MQTT door, and all clients speak MQTT.")
+        bool, typer.Option("--mqtt", help="Every node has an MQTT listener, and all clients speak MQTT.")
     ] = False,
     broker: Annotated[
         str | None,
@@ -164,7 +164,7 @@ def up(
         expect_writable(history)  # it is written when all is over
     _expect_finite({"--rate": rate, "--foreign": foreign, "--kill-every": kill_every, "--speed": speed})
     _expect_finite({"--duration": duration, "--refused-max": refused_max})
-    doors = _doors(mqtt, broker, simulated)
+    client_kind = _client_kind(mqtt, broker, simulated)
     if dashboard and not is_loopback(parse_address(dashboard, "--dashboard")[0]):
         raise InputError("--dashboard", f"{dashboard} is beyond loopback", "a mesh of this kind stays on its machine")
     if duration is not None and not duration > 0:
@@ -180,13 +180,13 @@ def up(
         fleet = FleetConfig(
             overlay=chosen.overlay,
             copies=chosen.copies,
-            doors=doors,
+            client_kind=client_kind,
             settings=given,
             has_relays=any(step.do == "partition" for step in chosen.steps),
         )
         config = UpConfig(**shared | {"rate": chosen.rate, "duration": chosen.duration, "steps": chosen.steps})
     else:
-        fleet = FleetConfig(overlay=overlay, copies=copies, doors=doors, settings=given)
+        fleet = FleetConfig(overlay=overlay, copies=copies, client_kind=client_kind, settings=given)
         if churn is not None:
             from trellis.fleet.trace import read_trace
 
@@ -231,7 +231,7 @@ def _kill_every(given: float | None, nodes: int, hang: bool) -> float:
 def _planned(plan: str | None, wanted: Any, fleet: Any, config: Any) -> dict[str, tuple[str, ...]]:
     from trellis.fleet.planned import low_links, neighbours, read_links
 
-    is_able = fleet.overlay == "omen" and fleet.doors == "trellis"
+    is_able = fleet.overlay == "omen" and fleet.client_kind == "trellis"
     if plan == "none" or (plan is None and not is_able):
         return {}
     if not is_able:
@@ -282,9 +282,9 @@ def _simulate(scenario: Any, seed: int, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _doors(mqtt: bool, broker: str | None, simulated: bool) -> Doors:
+def _client_kind(mqtt: bool, broker: str | None, simulated: bool) -> ClientKind:
     if simulated and mqtt:
-        raise InputError("--mqtt", "the simulator has no doors", "leave out --simulated")
+        raise InputError("--mqtt", "the simulator has no MQTT clients", "leave out --simulated")
     if broker is None:
         return "mqtt" if mqtt else "trellis"
     if not mqtt:

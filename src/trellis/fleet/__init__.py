@@ -5,7 +5,7 @@
     scenario    what is to happen, as data: for processes and for the simulator
     processes   `trellis node` as child processes: started, killed, stopped, and gone when we are
     relay       the network between them, where a scenario cuts it
-    doors       how clients talk to nodes: the nodes' own way, MQTT, or MQTT to a broker beside each
+    clients     how clients talk to nodes: the nodes' own protocol, MQTT, or MQTT to a broker beside each
     mosquitto   such brokers as child processes
     fleet       processes with a client each: who is up, who wants what
     traffic     test messages

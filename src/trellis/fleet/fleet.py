@@ -21,7 +21,7 @@ from typing import Literal
 
 import msgspec
 
-from trellis.fleet.doors import Doors, Talk, make_talk, mqtt_settings
+from trellis.fleet.clients import ClientKind, FleetClient, make_client, mqtt_settings
 from trellis.fleet.interests import InterestsByNode
 from trellis.fleet.ledger import Ledger, Life
 from trellis.fleet.mosquitto import Mosquitto, find_mosquitto
@@ -53,7 +53,7 @@ class FleetConfig(msgspec.Struct, frozen=True, kw_only=True):
     planned: dict[str, tuple[str, ...]] = {}
     """By node, its neighbours of the overlay that the mesh starts with. Whoever starts again joins."""
 
-    doors: Doors = "trellis"
+    client_kind: ClientKind = "trellis"
     """How clients talk to nodes. `mosquitto`: each node is the sidecar of a broker."""
 
     has_relays: bool = False
@@ -73,7 +73,7 @@ class Member:
     state: State = "down"
     life: Life = ("", 0)
     process: NodeProcess | None = None
-    client: Talk | None = None
+    client: FleetClient | None = None
     broker: Mosquitto | None = None
     admin: AdminPort | None = None
     confirmed: dict[str, None] = field(default_factory=dict)
@@ -100,8 +100,8 @@ class Fleet:
         self.config, self.folder, self.ledger, self.mark = config, folder, ledger, mark
         self.members = {name: Member(name, dict.fromkeys(topics)) for name, topics in interests.items()}
         self.relays = Relays() if config.has_relays else None
-        self._mqtt = mqtt_settings(interests) if config.doors != "trellis" else {}
-        self._mosquitto = find_mosquitto() if config.doors == "mosquitto" else ""
+        self._mqtt = mqtt_settings(interests) if config.client_kind != "trellis" else {}
+        self._mosquitto = find_mosquitto() if config.client_kind == "mosquitto" else ""
         self.failures: list[str] = []  # nodes that ended by themselves
         self.on_kill: Callable[[str, float], None] = lambda name, at: None  # kill -9 by somebody else
         self.reconnects = 0  # of clients whose node lived on
@@ -170,7 +170,7 @@ class Fleet:
         member.admin = AdminPort(member.process.about["admin_listen"])
         about, broker = member.process.about, member.broker.address if member.broker is not None else ""
         mine = f"{self._labels[name].partition('-')[0]}-{member.life[1]}"
-        member.client = make_talk(about["client_listen"], about.get("mqtt_listen", ""), broker, mine)
+        member.client = make_client(about["client_listen"], about.get("mqtt_listen", ""), broker, mine)
         await member.client.__aenter__()
         member.tasks = [
             asyncio.create_task(self._read(member.client, member.life)),
@@ -268,12 +268,14 @@ class Fleet:
             **advertised,
         }
         try:
-            await process.start({"listen": member.listen, **config, **self._door(member, member.mqtt_listen)})
+            await process.start({"listen": member.listen, **config, **self._mqtt_listener(member, member.mqtt_listen)})
         except NodeFailed:
             if member.listen == ANY:
                 raise
             await process.ended()
-            await process.start({"listen": ANY, **config, **self._door(member, ANY)})  # somebody has taken its port
+            await process.start(
+                {"listen": ANY, **config, **self._mqtt_listener(member, ANY)}
+            )  # somebody has taken its port
         return process
 
     def _plan(self, name: str) -> dict[str, object]:
@@ -283,13 +285,13 @@ class Fleet:
             return {}
         return {"planned.neighbours": list(chosen), "planned.wait_s": _START_S + len(self.members)}
 
-    def _door(self, member: Member, listen: str) -> dict[str, object]:
-        """Its MQTT door, if there are any."""
+    def _mqtt_listener(self, member: Member, listen: str) -> dict[str, object]:
+        """Return the keys of a node's MQTT listener, or of the broker beside it. Empty if its clients speak no MQTT."""
         if member.broker is not None:
             learned = self.folder.absolute() / f"{self._labels[member.name]}.learned.json"
             mine = {"mqtt.broker": f"mqtt://{member.broker.address}", "mqtt.learn": True}
             return {**mine, "mqtt.learn_file": str(learned)}
-        return {"mqtt.listen": listen} if self.config.doors == "mqtt" else {}
+        return {"mqtt.listen": listen} if self.config.client_kind == "mqtt" else {}
 
     def _seeds(self, name: str) -> list[str]:
         known = [one for one in self.among("up") if one.name != name]
@@ -309,7 +311,7 @@ class Fleet:
         member.client = member.admin = None
         member.confirmed.clear()
 
-    async def _read(self, client: Talk, life: Life) -> None:
+    async def _read(self, client: FleetClient, life: Life) -> None:
         reconnects = 0
         with suppress(ClientError):
             async for message in client:
@@ -319,7 +321,7 @@ class Fleet:
                 self.reconnects += client.reconnects - reconnects
                 reconnects = client.reconnects
 
-    async def _confirm(self, member: Member, client: Talk, topic: str) -> None:
+    async def _confirm(self, member: Member, client: FleetClient, topic: str) -> None:
         self.ledger.asked(member.life, topic)
         with suppress(ClientError):
             await client.subscribe(topic)
@@ -346,7 +348,7 @@ def node_config(
     settings = dict(config.settings)
     more = settings.pop("topics", [])
     assert isinstance(more, list), "settings hold lists as lists"
-    mine = list(topics) if config.doors == "trellis" else []
+    mine = list(topics) if config.client_kind == "trellis" else []
     return {
         "cluster": cluster,
         "overlay": config.overlay,
@@ -361,8 +363,8 @@ def node_config(
 
 def check_config(config: FleetConfig, interests: InterestsByNode) -> None:
     """What a node would refuse is refused before any is started."""
-    mqtt = mqtt_settings(interests) if config.doors != "trellis" else {}
-    if config.doors == "mosquitto":
+    mqtt = mqtt_settings(interests) if config.client_kind != "trellis" else {}
+    if config.client_kind == "mosquitto":
         find_mosquitto()
     for name, topics in interests.items():
         read_config(None, {}, {"name": name, **node_config(config, "up", topics, mqtt)})

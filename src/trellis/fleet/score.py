@@ -9,12 +9,15 @@ import msgspec
 
 from trellis.fleet.fleet import TOPIC_CONNECTED
 
+# Keys of the JSON output that differ from the names of their fields. Scripts read them, so they stay as they are.
+_KEYS = {"client_kind": "doors"}
 
-class Score(msgspec.Struct, kw_only=True):
+
+class Score(msgspec.Struct, kw_only=True, rename=_KEYS):
     nodes: int
     topics: int
     overlay: str
-    doors: str  # how clients talk to nodes
+    client_kind: str  # how clients talk to nodes
     copies: int
     seed: int
     seconds: float  # under traffic
@@ -126,10 +129,10 @@ class Score(msgspec.Struct, kw_only=True):
     def rows(self) -> Iterator[tuple[str, object]]:
         """For people: what happened first."""
         yield "nodes, topics", f"{self.nodes}, {self.topics} ({self.overlay}, {self.copies} copies)"
-        if self.doors != "trellis":
+        if self.client_kind != "trellis":
             yield (
                 "clients speak",
-                "MQTT to the nodes" if self.doors == "mqtt" else f"MQTT to {self.doors} beside the nodes",
+                "MQTT to the nodes" if self.client_kind == "mqtt" else f"MQTT to {self.client_kind} beside the nodes",
             )
         yield "under traffic", f"{self.seconds:.0f} s, {self.cpu_s:.0f} s of computing by all nodes"
         yield "published", self.published
@@ -144,7 +147,7 @@ class Score(msgspec.Struct, kw_only=True):
             yield "lost with all their copies at once", self.forgone
         yield "delivered, others too", self.delivered
         yield "delivered twice", self.duplicates
-        if self.doors == "mosquitto":
+        if self.client_kind == "mosquitto":
             yield "  of them allowed", f"{self.excused:,}: sent again for {self._bound}"
         yield "delay of delivery, p50 and p99", _pair(self.delivery_ms_p50, self.delivery_ms_p99)
         yield "kills, hangs, departures, starts", f"{self.kills}, {self.hangs}, {self.leaves}, {self.starts}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from trellis.live.client import ClientError
 
 if TYPE_CHECKING:
-    from trellis.fleet.doors import Talk
+    from trellis.fleet.clients import FleetClient
     from trellis.fleet.fleet import Fleet, Member
 
 PAYLOAD_BYTES = 128
@@ -85,7 +85,7 @@ class Traffic:
                 return self.random.choice(others)
         return self.random.choice(sorted(member.topics)) if member.topics else ""
 
-    async def _publish(self, client: Talk, topic: str, number: int) -> None:
+    async def _publish(self, client: FleetClient, topic: str, number: int) -> None:
         try:
             receipt = await client.publish(topic, pack(self.fleet.mark, number))
         except ClientError as error:

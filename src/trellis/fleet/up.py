@@ -16,7 +16,7 @@ import msgspec
 
 from trellis import ids
 from trellis.errors import TrellisError
-from trellis.fleet.doors import SIDECAR_INFLIGHT_MAX
+from trellis.fleet.clients import SIDECAR_INFLIGHT_MAX
 from trellis.fleet.fleet import Fleet, FleetConfig
 from trellis.fleet.interests import InterestsByNode
 from trellis.fleet.ledger import Ledger, Missing
@@ -78,8 +78,8 @@ class Up:
     ) -> None:
         self.interests, self.config, self.report = interests, config, report
         kind = Ledger if config.history is None else Witness
-        self.ledger = kind(fleet.copies, may_repeat=fleet.doors == "mosquitto")
-        if isinstance(self.ledger, Witness) and fleet.doors != "trellis":
+        self.ledger = kind(fleet.copies, may_repeat=fleet.client_kind == "mosquitto")
+        if isinstance(self.ledger, Witness) and fleet.client_kind != "trellis":
             self.ledger.speaks = "mqtt"
         self.fleet = Fleet(interests, fleet, folder, self.ledger, mark=secrets.token_hex(4))
         random = Random(ids.stream(config.seed, "fleet"))
@@ -173,7 +173,7 @@ class Up:
         """Everything healed and nothing new: all that is owed has to come now."""
         self.driver.heal()
         await self.driver.settled()
-        if self.fleet.config.doors == "mosquitto":  # what a broker has acknowledged waits there for its sidecar
+        if self.fleet.config.client_kind == "mosquitto":  # what a broker has acknowledged waits there for its sidecar
             self.driver.bring_back(one.name for one in self.fleet.among("down") if one.broker is not None)
         await self.driver.settled()
         await self._until(self._is_settled, settle_s_max(self.fleet.config.settings), "settling")
@@ -239,7 +239,7 @@ class Up:
             nodes=len(self.interests),
             topics=len({topic for topics in self.interests.values() for topic in topics}),
             overlay=fleet.config.overlay,
-            doors=fleet.config.doors,
+            client_kind=fleet.config.client_kind,
             copies=fleet.config.copies,
             seed=self.config.seed,
             seconds=round(self.seconds, 1),
@@ -253,8 +253,8 @@ class Up:
             missing=len(self.missing),
             forgone=len(ledger.forgone()),
             duplicates=ledger.duplicates,
-            excused=ledger.excused(SIDECAR_INFLIGHT_MAX) if fleet.config.doors == "mosquitto" else 0,
-            repeats_max=SIDECAR_INFLIGHT_MAX if fleet.config.doors == "mosquitto" else 0,
+            excused=ledger.excused(SIDECAR_INFLIGHT_MAX) if fleet.config.client_kind == "mosquitto" else 0,
+            repeats_max=SIDECAR_INFLIGHT_MAX if fleet.config.client_kind == "mosquitto" else 0,
             disordered=ledger.disordered,
             strays=ledger.strays,
             kills=counts["kills"],

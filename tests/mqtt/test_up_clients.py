@@ -9,7 +9,7 @@ from mqtt.talk import doors
 from trellis.cli.main import run as trellis
 from trellis.errors import InputError
 from trellis.fleet import mosquitto
-from trellis.fleet.doors import mqtt_settings
+from trellis.fleet.clients import mqtt_settings
 from trellis.fleet.ledger import SPREAD_S, Ledger
 from trellis.live.client import ClientError, NotAcknowledged
 from trellis.live.mqtt.client import MqttClient
