@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from trellis.live.keeper import Keeper
     from trellis.live.kept import KeptClients
     from trellis.live.mqtt.listener import MqttListener
-    from trellis.live.rest import Rest
+    from trellis.live.pauses import Pauses
     from trellis.store.disk import Disk
 
 log = logging.getLogger("trellis.live")
@@ -95,7 +95,7 @@ class LiveNode:
         self._look: asyncio.TimerHandle | None = None  # the next look at certificates and access files
         self.subscriptions = Subscriptions(self)
         self.failure: Exception | None = None  # the error of a timer that kept failing, which ends the node
-        self.rest: Rest | None = None  # set only if the process runs nothing but this node
+        self.pauses: Pauses | None = None  # set only if the process runs nothing but this node
         self.timers = Timers(self.name, self._on_timer, self.end, self.counters)
         self._gone = asyncio.Event()  # The node has left, has failed, or was stopped.
         self.is_stopped = False
@@ -272,8 +272,8 @@ class LiveNode:
             self.broke(f"a {type(message).__name__} of {sender}")
             return
         self._carry_out(effects)
-        if self.rest is not None:
-            self.rest.worked()
+        if self.pauses is not None:
+            self.pauses.worked()
 
     def _on_peer_down(self, peer: NodeId) -> None:
         """Handle the loss of the stream to a peer, or the restart of a peer."""
