@@ -42,7 +42,7 @@ def test_no_alert_fires_at_nodes_that_do_their_work():
         async with mesh("a", "b", topics=("t",), mqtt=MQTT, **ADMIN) as nodes, AsyncExitStack() as stack:
             clients = [await stack.enter_async_context(trellis.connect(client_address(node))) for node in nodes]
             await asyncio.gather(*(client.subscribe("t") for client in clients))
-            while any(node.health.complaints() or node.mends.open or unready(node) for node in nodes):
+            while any(node.health.complaints() or node.repairs.open or unready(node) for node in nodes):
                 await asyncio.sleep(0.05)
             for turn in range(3):
                 await clients[0].publish("t", b"...")

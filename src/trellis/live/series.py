@@ -15,8 +15,8 @@ from trellis import __version__
 from trellis.live.frames import VERSION
 from trellis.live.health import KINDS, unready
 from trellis.live.link_requests import link_counts
-from trellis.live.mends import BOUNDS_MS, CAUSES
 from trellis.live.metrics import Exposition, Labels, cpu_seconds, resident_bytes, slug
+from trellis.live.repair_times import BOUNDS_MS, CAUSES
 from trellis.protocols.mesh.codecs import UNIONS
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.pieces import DROPPED as PIECES_DROPPED
@@ -155,13 +155,13 @@ def _health(page: Exposition, node: LiveNode) -> None:
 
 
 def _mends(page: Exposition, node: LiveNode) -> None:
-    running = Counter(one.cause for one, _ in node.mends.open.values())
+    running = Counter(one.cause for one, _ in node.repairs.open.values())
     page.gauge("trellis_mends_running", "Repairs under way here.", _each("cause", CAUSES, running))
     page.histogram(
         "trellis_mend_seconds",
         "Repairs that this node coordinated, from their first question to links that stand.",
         tuple(bound / 1_000 for bound in BOUNDS_MS),
-        [({"cause": cause}, node.mends.buckets[cause], node.mends.sum_ms[cause] / 1_000) for cause in CAUSES],
+        [({"cause": cause}, node.repairs.buckets[cause], node.repairs.sum_ms[cause] / 1_000) for cause in CAUSES],
     )
 
 

@@ -32,8 +32,8 @@ from trellis.live.exchange import PIECES_TIMER, Exchange
 from trellis.live.frames import Address
 from trellis.live.health import Health
 from trellis.live.machine import machine
-from trellis.live.mends import MendClock
 from trellis.live.meshes import make_mesh
+from trellis.live.repair_times import RepairClock
 from trellis.live.story import Story
 from trellis.live.subscriptions import Subscriptions
 from trellis.live.talk import CLIENT_VERSION, Welcome
@@ -81,9 +81,9 @@ class LiveNode:
         self.counters: Counter[str] = Counter()
         self.mesh = make_mesh(config, self.life)
         self.mesh.delivery.gathers = True  # Messages that result from one turn of the loop share frames.
-        self.mends = MendClock(wall_ms, monotonic_ms)
+        self.repairs = RepairClock(wall_ms, monotonic_ms)
         if isinstance(self.mesh.overlay.node, OMenNode):
-            self.mesh.overlay.node.moments.subscribe(self.mends.note)
+            self.mesh.overlay.node.moments.subscribe(self.repairs.note)
         self.traffic_in, self.traffic_out = self.exchange.traffic_in, self.exchange.traffic_out
         self.admin: Admin | None = None
         self.telemetry: Telemetry | None = None
@@ -129,7 +129,7 @@ class LiveNode:
         self.story = Story(self, self.now())
         self.health = Health(self)
         self.mesh.delivery.state.why_unjoined = self.health.seeds.why_unjoined
-        self.mends.watcher = self.story
+        self.repairs.watcher = self.story
         if config.durable:
             self._open_store()
         try:
@@ -445,4 +445,4 @@ class LiveNode:
                     self.door.tell(effect)
                     if self.mqtt is not None:
                         self.mqtt.tell(effect)
-        self.mends.look()
+        self.repairs.look()
