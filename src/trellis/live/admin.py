@@ -140,7 +140,7 @@ def snapshot(node: LiveNode) -> dict[str, Any]:
             {"cause": one.cause, "node": one.node, "number": one.number, "at_ms": one.at_ms}
             for one, _ in node.repairs.open.values()
         ],
-        "clients": len(node.door.clients),
+        "clients": len(node.client_port.clients),
         "counters": {
             "published": of_clients(found, "published"),
             "acknowledged": of_clients(found, "acknowledged"),

@@ -74,7 +74,7 @@ async def run_node(config: NodeConfig, is_up: Callable[[dict[str, object]], None
         "cluster": config.cluster,
         "life": node.life,
         "listen": show_address(parse_address(config.listen)[0], node.transport.port),
-        "client_listen": show_address(parse_address(config.client_listen)[0], node.door.port),
+        "client_listen": show_address(parse_address(config.client_listen)[0], node.client_port.port),
         "pid": os.getpid(),
     }
     if node.admin is not None:
