@@ -13,7 +13,7 @@ from trellis.errors import InputError
 from trellis.fleet.fleet import FleetConfig, check_config, node_config
 from trellis.fleet.interests import draw_interests, subscribers_of
 from trellis.fleet.ledger import NODE_ENDED, OTHER, Ledger
-from trellis.fleet.planned import low_links, neighbours, read_links
+from trellis.fleet.planned import low_links, neighbors_of, read_links
 from trellis.fleet.scenario import Step, make_scenario, read_scenario
 from trellis.fleet.score import Score
 from trellis.fleet.settings import shared_settings
@@ -78,14 +78,14 @@ def test_every_topic_that_is_drawn_has_two_subscribers_and_every_node_its_number
 def test_the_links_that_a_mesh_starts_with_are_lowodas():
     wanted = draw_interests(30, 40, 6, seed=3)
     links = low_links(wanted, seed=3)
-    peers = neighbours(links)
+    peers = neighbors_of(links)
     found = {name: Snapshot(name, 1, wanted[name], tuple(Link(one) for one in peers[name])) for name in wanted}
     assert not split_topics(found, subscribers_of(wanted))
     assert len(links) == len(construct(Interests.from_pairs(wanted), "lowoda", seed=3).overlay)
 
 
 def test_nobody_waits_for_a_node_that_comes_later():
-    assert neighbours([("a", "b"), ("b", "c"), ("a", "c")], absent=["c"]) == {"a": ("b",), "b": ("a",)}
+    assert neighbors_of([("a", "b"), ("b", "c"), ("a", "c")], absent=["c"]) == {"a": ("b",), "b": ("a",)}
 
 
 def test_a_plan_of_another_mesh_is_refused(tmp_path):
@@ -137,7 +137,7 @@ def test_a_scenario_is_the_same_for_processes_and_for_the_simulator():
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"nodes": 0}, "who wants what"),
+        ({"nodes": 0}, "the interests are given"),
         ({"topics": 30}, "too many"),
         ({"step": [{"at": 40, "do": "crash"}]}, "within 30 s"),
         ({"step": [{"at": 4, "do": "crash", "who": ["n9"]}]}, 'no node "n9"'),
@@ -241,7 +241,7 @@ def score(**fields: object) -> Score:
         "published": 9,
         "acknowledged": 9,
         "kills_at_once": 1,
-        "mends": [],
+        "repairs": [],
     }
     return Score(**{**given, **fields})  # type: ignore[arg-type]
 
@@ -256,7 +256,7 @@ def score(**fields: object) -> Score:
         ({"acknowledged": 0}, "nothing was acknowledged"),
         ({"disordered": 1}, "out of order"),
         ({"one_sided_links": 1}, "one end"),
-        ({"unmended": 1}, "never mended"),
+        ({"unrepaired": 1}, "never repaired"),
         ({"node_failures": 1}, "by themselves"),
         ({"skipped": 1, "faults_asked": True, "faults_done": 3}, "1 steps could not be done"),
         ({"skipped": 3, "faults_asked": True}, "no fault that was asked for happened: 3 could not be done"),

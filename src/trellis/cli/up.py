@@ -229,7 +229,7 @@ def _kill_every(given: float | None, nodes: int, hang: bool) -> float:
 
 
 def _planned(plan: str | None, wanted: Any, fleet: Any, config: Any) -> dict[str, tuple[str, ...]]:
-    from trellis.fleet.planned import low_links, neighbours, read_links
+    from trellis.fleet.planned import low_links, neighbors_of, read_links
 
     is_able = fleet.overlay == "omen" and fleet.client_kind == "trellis"
     if plan == "none" or (plan is None and not is_able):
@@ -239,7 +239,7 @@ def _planned(plan: str | None, wanted: Any, fleet: Any, config: Any) -> dict[str
         raise InputError("--plan", f"{who} starts without a plan", "leave it out")
     present = {name: topics for name, topics in wanted.items() if name not in config.absent}
     links = low_links(present, config.seed) if plan in (None, "lowoda") else read_links(Path(plan), wanted)
-    return neighbours(links, config.absent)
+    return neighbors_of(links, config.absent)
 
 
 def _run(wanted: Any, fleet: Any, config: Any, keep: Path | None, as_json: bool, notice: str) -> None:
