@@ -14,6 +14,7 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "src/trellis"
 PACKAGES = (
     "fleet",
+    "judge",
     "live/mqtt",
     "protocols/delivery",
     "protocols/mqtt",
