@@ -21,6 +21,7 @@ PACKAGES = (
     "protocols/omen",
     "protocols/opt",
     "protocols/rvr",
+    "store",
 )
 # Names that travel in messages or are keys of a configuration, and fields that repeat them: another name would be
 # another version of the wire, or break configurations.
