@@ -15,6 +15,7 @@ SOURCE = Path(__file__).parents[2] / "src/trellis"
 PACKAGES = (
     "fleet",
     "judge",
+    "pipeline",
     "live/mqtt",
     "protocols/delivery",
     "protocols/mqtt",
