@@ -2,7 +2,7 @@
 
     interests = trellis.read_interests("interests.parquet")
     made = trellis.plan(interests, rho=3)                    made.overlay
-    found = trellis.check(interests, made.overlay)           found.is_tco
+    report = trellis.check(interests, made.overlay)          report.is_tco
     kept = trellis.maintain(interests, churn, made.overlay)  kept.overlay(), kept.history
     run = trellis.simulate("omen", interests, overlay=made.overlay, churn=churn)
     async with trellis.connect("127.0.0.1:7101") as client: ...

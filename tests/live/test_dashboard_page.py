@@ -176,7 +176,7 @@ def test_a_crash_and_its_mend_are_shown_as_they_happen(page, theatre):
     theatre.take(told("a", "t u", "b d", mends=over), told("d", "u", "a"))
     page.until("document.querySelector('path.link.fresh') && !document.querySelector('path.link.broken')")
     page.until("document.querySelector('#log li.mended')")
-    assert texts(page, "#log li.mended span")[0] == "a mended c’s crash"
+    assert texts(page, "#log li.mended span")[0] == "a repaired c’s crash"
     assert texts(page, "#log li.mended b")[0] == "84 ms"
     assert texts(page, "#log li.down span") == ["c is down"]
     assert not page.evaluate("Boolean(document.querySelector('.node.mends'))")
