@@ -23,11 +23,11 @@ import time
 from pathlib import Path
 from random import Random
 
-from trellis.lab.fleet.fleet import Fleet, FleetConfig
-from trellis.lab.fleet.interests import draw_interests
-from trellis.lab.fleet.ledger import Ledger
-from trellis.lab.fleet.planned import low_links, neighbours
-from trellis.lab.fleet.watch import Snapshot, one_sided, percentile, split_topics
+from trellis.fleet.fleet import Fleet, FleetConfig
+from trellis.fleet.interests import draw_interests
+from trellis.fleet.ledger import Ledger
+from trellis.fleet.planned import low_links, neighbors_of
+from trellis.fleet.watch import Snapshot, one_sided, percentile, split_topics
 from trellis.live.run import run_loop
 
 LOOK_S = 0.02
@@ -85,7 +85,7 @@ async def kill_one(fleet: Fleet, random: Random, before_s: float) -> tuple[float
 
 async def measure(arguments: argparse.Namespace, folder: Path) -> None:
     interests = draw_interests(arguments.nodes, arguments.topics, arguments.subscriptions, arguments.seed)
-    planned = neighbours(low_links(interests, arguments.seed))
+    planned = neighbors_of(low_links(interests, arguments.seed))
     settings = dict(one.split("=", 1) for one in arguments.set)
     random = Random(arguments.seed)
     config = FleetConfig(planned=planned, settings=settings)

@@ -24,11 +24,11 @@ import time
 from pathlib import Path
 from random import Random
 
-from trellis.lab.fleet.fleet import Fleet, FleetConfig
-from trellis.lab.fleet.interests import draw_interests, subscribers_of
-from trellis.lab.fleet.ledger import Ledger
-from trellis.lab.fleet.planned import low_links, neighbours
-from trellis.lab.fleet.watch import Snapshot, links_of, split_topics
+from trellis.fleet.fleet import Fleet, FleetConfig
+from trellis.fleet.interests import draw_interests, subscribers_of
+from trellis.fleet.ledger import Ledger
+from trellis.fleet.planned import low_links, neighbors_of
+from trellis.fleet.watch import Snapshot, links_of, split_topics
 from trellis.live.run import run_loop
 from trellis.model.interests import Interests
 from trellis.plan.construction import construct
@@ -62,7 +62,7 @@ async def ready(fleet: Fleet) -> None:
 async def killed(given: argparse.Namespace, links: Links, folder: Path) -> list[tuple[int, bool, int]]:
     """For each kill: how many topics it split, whether any single loss would have split one, and the links before."""
     interests = draw_interests(given.nodes, given.topics, given.subscriptions, given.seed)
-    config = FleetConfig(planned=neighbours(links))
+    config = FleetConfig(planned=neighbors_of(links))
     fleet = Fleet(interests, config, folder, Ledger(), mark=os.urandom(4).hex())
     random, kills = Random(given.seed), list[tuple[int, bool, int]]()
     try:

@@ -22,11 +22,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from trellis.lab.fleet.fleet import FleetConfig
-from trellis.lab.fleet.interests import draw_interests
-from trellis.lab.fleet.planned import low_links
-from trellis.lab.fleet.up import Up, UpConfig
-from trellis.lab.fleet.watch import links_of, split_topics
+from trellis.fleet.fleet import FleetConfig
+from trellis.fleet.interests import draw_interests
+from trellis.fleet.planned import low_links
+from trellis.fleet.up import Up, UpConfig
+from trellis.fleet.watch import links_of, split_topics
 from trellis.live.run import run_loop
 
 LOOK_S = 0.1

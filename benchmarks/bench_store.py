@@ -129,7 +129,7 @@ async def live(folder: Path, messages: int, window: int) -> None:
         config = NodeConfig(name=name, listen="127.0.0.1:0", client_listen="127.0.0.1:0", seeds=seeds, durable=durable)
         nodes.append(LiveNode(config))
         await nodes[-1].start()
-    first, second = [f"127.0.0.1:{node.door.port}" for node in nodes]
+    first, second = [f"127.0.0.1:{node.client_port.port}" for node in nodes]
     async with trellis.connect(second, client="reader") as reader:
         await reader.subscribe("news", durable=True)
     async with trellis.connect(first, client="writer") as writer:

@@ -30,7 +30,7 @@ async def measure(count: int) -> None:
     node = LiveNode(NodeConfig(name="a", delivery=QUICK, **ports))
     await node.start()
     state = node.mesh.delivery.state
-    async with trellis.connect(f"127.0.0.1:{node.door.port}") as client:
+    async with trellis.connect(f"127.0.0.1:{node.client_port.port}") as client:
         await publish(client, 900_000)
         gc.collect()
         tracemalloc.start(1)

@@ -18,9 +18,9 @@ from pathlib import Path
 from random import Random
 
 from node_process import cpu_s, peak_mb
-from trellis.lab.fleet.mosquitto import Mosquitto, find_mosquitto
-from trellis.lab.fleet.processes import ANY, NodeProcess
-from trellis.lab.fleet.watch import percentile
+from trellis.fleet.mosquitto import Mosquitto, find_mosquitto
+from trellis.fleet.processes import ANY, NodeProcess
+from trellis.fleet.watch import percentile
 from trellis.live.http_client import HttpClient
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt.decode import decode

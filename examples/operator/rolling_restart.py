@@ -19,9 +19,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from trellis.lab.fleet.fleet import FleetConfig
-from trellis.lab.fleet.interests import draw_interests
-from trellis.lab.fleet.up import Up, UpConfig
+from trellis.fleet.fleet import FleetConfig
+from trellis.fleet.interests import draw_interests
+from trellis.fleet.up import Up, UpConfig
 from trellis.live.run import run_loop
 
 LOOK_S = 0.1

@@ -2,7 +2,7 @@
 
     interests = trellis.read_interests("interests.parquet")
     made = trellis.plan(interests, rho=3)                    made.overlay
-    found = trellis.check(interests, made.overlay)           found.is_tco
+    report = trellis.check(interests, made.overlay)          report.is_tco
     kept = trellis.maintain(interests, churn, made.overlay)  kept.overlay(), kept.history
     run = trellis.simulate("omen", interests, overlay=made.overlay, churn=churn)
     async with trellis.connect("127.0.0.1:7101") as client: ...
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# name -> where it is, and its name there if that is another; `plan` and `simulate` are rooms that can be called
+# Name -> module, and the name there if it is another one. Empty: a package that can be called.
 _HOMES = {
     "read_interests": "trellis.model",
     "read_overlay": "trellis.model",

@@ -1,4 +1,4 @@
-"""Every error that a user can cause, and how it reads.
+"""The errors that a user can cause, and their texts.
 
     TrellisError                one clear line on standard error, exit code 2
     ├── InputError              a file or an argument is wrong: says where, what, and what to do next
@@ -14,11 +14,11 @@ import re
 
 
 class TrellisError(Exception):
-    """Something a user can act on. Its text is one line."""
+    """An error that the user can act on. Its text is one line."""
 
 
 class InputError(TrellisError):
-    """`where: what; remedy`, for instance `a.tsv:18: node "n17" is repeated; remove one of the rows`."""
+    """A wrong file or argument: `where: what; remedy`, as in `a.tsv:18: node "n17" is repeated; remove one of them`."""
 
     def __init__(self, where: str, what: str, remedy: str) -> None:
         super().__init__(f"{where}: {what}; {remedy}" if where else f"{what}; {remedy}")
@@ -33,7 +33,7 @@ class MissingExtra(TrellisError):
 
 
 def _how_to_install(extra: str) -> str:
-    """The packages themselves, by name: that works wherever Trellis came from, a checkout or a wheel."""
+    """Return how to install an extra. It names the packages, which works for a checkout and for a wheel."""
     import shlex
     import sys
     from importlib import metadata
@@ -42,8 +42,8 @@ def _how_to_install(extra: str) -> str:
         required = metadata.requires("trellis-overlay") or []
     except metadata.PackageNotFoundError:
         required = []
-    mine = re.compile(rf"""extra\s*==\s*['"]{extra}['"]""")
-    packages = [one.partition(";")[0].strip() for one in required if mine.search(one)]
+    belongs = re.compile(rf"""extra\s*==\s*['"]{extra}['"]""")
+    packages = [requirement.partition(";")[0].strip() for requirement in required if belongs.search(requirement)]
     if not packages:
         return f"install it as docs/install.md says, with [{extra}]"
     return f"run: {shlex.join([sys.executable or 'python3', '-m', 'pip', 'install', *packages])}"

@@ -1,4 +1,4 @@
-"""Files are written whole or not at all: beside their place first, then renamed into it."""
+"""Write files completely or not at all: into a temporary file in the same folder, which is then renamed."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from trellis.errors import InputError
 
 @contextmanager
 def written_whole(path: str | Path, *, private: bool = False) -> Iterator[Path]:
-    """Gives a path beside `path` to write to; moves it into place at the end, removes it on any error.
+    """Give a temporary path to write to. Rename it to `path` at the end, or remove it after any error.
 
-    `private`: nobody but its owner ever may read it.
+    `private`: only its owner may read it, at any time.
     """
     path = Path(path)
     temporary = _beside(path)
     try:
         yield temporary
-        # mkstemp makes private files; a result has the rights that any new file of this user has.
+        # mkstemp makes private files, and a result should have the rights of any new file of this user.
         if not private:
             umask = os.umask(0)
             os.umask(umask)
@@ -34,7 +34,7 @@ def written_whole(path: str | Path, *, private: bool = False) -> Iterator[Path]:
         raise InputError(
             str(path),
             f"cannot be written ({error.strerror or error})",
-            "free some space or choose another place",
+            "free some space or choose another folder",
         ) from error
     finally:
         temporary.unlink(missing_ok=True)
@@ -50,7 +50,7 @@ def _beside(path: Path) -> Path:
     if path.is_dir():
         raise InputError(str(path), "is a folder", "name a file to write to")
     if path.exists() and not path.is_file():
-        # A rename would put a file in the place of a device: for root, of /dev/null too.
+        # A rename would replace a device with a file: for root, /dev/null too.
         raise InputError(str(path), "is a device or a pipe, and would be replaced", "name a file to write to")
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
@@ -64,7 +64,7 @@ def _beside(path: Path) -> Path:
 
 @contextmanager
 def removed_on_failure(folder: str | Path) -> Iterator[None]:
-    """Around work that makes a folder: where it fails, or is interrupted, a folder that was not there before goes."""
+    """Remove a folder that the block has made, if the block fails or is interrupted."""
     folder = Path(folder)
     was_there = folder.exists()
     try:

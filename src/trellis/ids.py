@@ -1,7 +1,7 @@
-"""Keys and streams of chance that depend on names and seeds only, never on the order of anything.
+"""Keys of nodes and seeds of random streams, which depend on names and seeds only, never on an order.
 
-Both are blake2b digests of what they stand for, so they are the same on every machine and in every
-process (Python's own hash() is not). Standard library only: live nodes import this.
+Both are blake2b digests of their arguments, so they are the same on every machine and in every process (Python's own
+hash() is not). Standard library only, because live nodes import this module.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ def _digest(parts: tuple[int | str, ...], size: int) -> int:
 
 
 def key(seed: int | str, name: str) -> int:
-    """The 64-bit key of a node: whoever has the smaller key wins a tie."""
+    """Return the 64-bit key of a node. In a tie the node with the smaller key wins."""
     return _digest((seed, name), 8)
 
 
 def stream(seed: int | str, *labels: int | str) -> int:
-    """A 128-bit seed for one purpose: `random.Random(stream(seed, "gossip", node))`.
+    """Return a 128-bit seed for one purpose: `random.Random(stream(seed, "gossip", node))`.
 
-    One stream per purpose, so that a new draw in one part does not shift the draws of another.
+    Each purpose has a stream of its own, so a new draw in one part does not shift the draws of another.
     """
     return _digest((seed, *labels), 16)

@@ -1,8 +1,8 @@
-"""How kernels are compiled: numba's `njit`, with a cache on disk where one can be written, and without where not.
+"""Compile kernels with numba's `njit`, with a cache on disk if one can be written, and without it if not.
 
-numba keeps compiled kernels beside the source, else under the user's home, or where NUMBA_CACHE_DIR says. It refuses to
-import a kernel where none of them can be written, which is usual for a service's user without a home. Then we compile
-in every process anew: slower, but the same result.
+numba keeps compiled kernels beside the source, else below the user's home, or in NUMBA_CACHE_DIR. If none of these
+folders can be written, it refuses to import a kernel. That is usual for the user of a service, who has no home. Then
+kernels are compiled again in every process, which is slower and has the same result.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 import numba
 from numba.core import event
 
-_uncached: set[str] = set()  # kernels that no folder was found for
+_uncached: set[str] = set()  # kernels without a folder for their cache
 
 
 def njit(*, cache: bool = True, folder: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """`numba.njit` that goes without a cache where none can be kept.
+    """Return a decorator like `numba.njit` that does without a cache if none can be written.
 
     numba compiles a cached kernel again when the kernel's own file changes, and does not look at the kernels that it
     calls. `folder`: compile it again when any file of its folder changes.
@@ -42,7 +42,7 @@ def njit(*, cache: bool = True, folder: bool = False, **options: Any) -> Callabl
 
 
 def is_cached() -> bool:
-    """Whether what is compiled now is there for the next process."""
+    """Tell whether all kernels that were compiled so far are cached for the next process."""
     return not _uncached
 
 
@@ -67,7 +67,7 @@ class _Once(event.Listener):
 
 
 def _forgiving(kernel: Any) -> Any:
-    """A kernel whose work goes on where its cache cannot be written any more: the disk is full, or the folder gone."""
+    """Let a kernel work also if its cache can no longer be written: the disk is full, or the folder was removed."""
     cache = getattr(kernel, "_cache", None)  # NUMBA_DISABLE_JIT leaves a plain function without one
     if cache is None or not hasattr(cache, "save_overload"):
         return kernel
@@ -84,7 +84,7 @@ def _forgiving(kernel: Any) -> Any:
 
 
 def _stamped_by_folder(kernel: Any, function: Callable[..., Any]) -> Any:
-    """Let the cache of `kernel` hold for the present state of its folder only."""
+    """Make the cache of `kernel` valid only for the present state of its folder."""
     index: Any = getattr(getattr(kernel, "_cache", None), "_cache_file", None)
     if hasattr(index, "_source_stamp"):
         index._source_stamp = _folder_stamp(Path(function.__code__.co_filename).parent)

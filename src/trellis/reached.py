@@ -1,8 +1,8 @@
-"""Rare situations that tests want to have been in.
+"""Marks of rare situations in the code, so that a campaign of tests can tell whether it has reached them.
 
-Code says `reached("a gap is skipped")` where something rare happens. Nothing listens in a live node, and the call costs
-one comparison. A campaign of the simulator listens (`listen`), counts, and fails if a situation was never reached: then
-nothing was shown about it. FoundationDB has the same under the name of code probes.
+Code calls `reached("a gap is skipped")` where a rare situation begins. In a live node nothing listens, and the call
+costs one comparison. A campaign of the simulator listens (`listen`), counts, and fails if a situation was never
+reached, since then its tests say nothing about it. FoundationDB has the same under the name of code probes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _heard: Counter[str] | None = None
 
 
 def reached(situation: str) -> None:
-    """Count that the code has been here, if anybody listens."""
+    """Count the situation, if a campaign listens."""
     if _heard is not None:
         _heard[situation] += 1
 

@@ -10,17 +10,17 @@ import pytest
 
 from trellis.cli.main import run
 from trellis.errors import InputError
-from trellis.lab.fleet.fleet import FleetConfig, check_config, node_config
-from trellis.lab.fleet.interests import draw_interests, subscribers_of
-from trellis.lab.fleet.ledger import NODE_ENDED, OTHER, Ledger
-from trellis.lab.fleet.planned import low_links, neighbours, read_links
-from trellis.lab.fleet.scenario import Step, make_scenario, read_scenario
-from trellis.lab.fleet.score import Score
-from trellis.lab.fleet.settings import shared_settings
-from trellis.lab.fleet.simulated import FORMING_MS, schedule_of, simulate_scenario
-from trellis.lab.fleet.traffic import number_in, pack
-from trellis.lab.fleet.up import UpConfig, refused_max, settle_s_max
-from trellis.lab.fleet.watch import Link, Snapshot, links_of, one_sided, percentile, split_topics
+from trellis.fleet.fleet import FleetConfig, check_config, node_config
+from trellis.fleet.interests import draw_interests, subscribers_of
+from trellis.fleet.ledger import NODE_ENDED, OTHER, Ledger
+from trellis.fleet.planned import low_links, neighbors_of, read_links
+from trellis.fleet.scenario import Step, make_scenario, read_scenario
+from trellis.fleet.score import Score
+from trellis.fleet.settings import shared_settings
+from trellis.fleet.simulated import FORMING_MS, schedule_of, simulate_scenario
+from trellis.fleet.traffic import number_in, pack
+from trellis.fleet.up import UpConfig, refused_max, settle_s_max
+from trellis.fleet.watch import Link, Snapshot, links_of, one_sided, percentile, split_topics
 from trellis.model import Interests
 from trellis.plan import construct
 from trellis.protocols.delivery import DeliveryConfig
@@ -78,14 +78,14 @@ def test_every_topic_that_is_drawn_has_two_subscribers_and_every_node_its_number
 def test_the_links_that_a_mesh_starts_with_are_lowodas():
     wanted = draw_interests(30, 40, 6, seed=3)
     links = low_links(wanted, seed=3)
-    peers = neighbours(links)
+    peers = neighbors_of(links)
     found = {name: Snapshot(name, 1, wanted[name], tuple(Link(one) for one in peers[name])) for name in wanted}
     assert not split_topics(found, subscribers_of(wanted))
     assert len(links) == len(construct(Interests.from_pairs(wanted), "lowoda", seed=3).overlay)
 
 
 def test_nobody_waits_for_a_node_that_comes_later():
-    assert neighbours([("a", "b"), ("b", "c"), ("a", "c")], absent=["c"]) == {"a": ("b",), "b": ("a",)}
+    assert neighbors_of([("a", "b"), ("b", "c"), ("a", "c")], absent=["c"]) == {"a": ("b",), "b": ("a",)}
 
 
 def test_a_plan_of_another_mesh_is_refused(tmp_path):
@@ -137,7 +137,7 @@ def test_a_scenario_is_the_same_for_processes_and_for_the_simulator():
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"nodes": 0}, "who wants what"),
+        ({"nodes": 0}, "the interests are given"),
         ({"topics": 30}, "too many"),
         ({"step": [{"at": 40, "do": "crash"}]}, "within 30 s"),
         ({"step": [{"at": 4, "do": "crash", "who": ["n9"]}]}, 'no node "n9"'),
@@ -241,7 +241,7 @@ def score(**fields: object) -> Score:
         "published": 9,
         "acknowledged": 9,
         "kills_at_once": 1,
-        "mends": [],
+        "repairs": [],
     }
     return Score(**{**given, **fields})  # type: ignore[arg-type]
 
@@ -256,7 +256,7 @@ def score(**fields: object) -> Score:
         ({"acknowledged": 0}, "nothing was acknowledged"),
         ({"disordered": 1}, "out of order"),
         ({"one_sided_links": 1}, "one end"),
-        ({"unmended": 1}, "never mended"),
+        ({"unrepaired": 1}, "never repaired"),
         ({"node_failures": 1}, "by themselves"),
         ({"skipped": 1, "faults_asked": True, "faults_done": 3}, "1 steps could not be done"),
         ({"skipped": 3, "faults_asked": True}, "no fault that was asked for happened: 3 could not be done"),
@@ -277,7 +277,7 @@ def test_what_dies_with_all_its_copies_at_once_is_no_fault():
 def test_the_verdict_says_what_the_rows_say():
     """Nobody reads "nothing twice" below a row that counts some."""
     assert score().verdict() == "good: nothing missing, nothing twice, every topic whole"
-    repeated = score(duplicates=7, excused=7, doors="mosquitto", kills=3, repeats_max=256)
+    repeated = score(duplicates=7, excused=7, client_kind="mosquitto", kills=3, repeats_max=256)
     assert ("delivered twice", 7) in list(repeated.rows())
     assert repeated.verdict() == (
         "good: nothing missing, 7 twice, as 3 killed sidecars (each: at most 256 messages) allow, every topic whole"
@@ -302,9 +302,9 @@ def test_up_never_prints_nothing_twice_below_a_row_that_counts_some(monkeypatch,
             self.fleet = SimpleNamespace(failures=())
 
         async def run(self) -> Score:
-            return score(duplicates=102, excused=102, doors="mosquitto", kills=3)
+            return score(duplicates=102, excused=102, client_kind="mosquitto", kills=3)
 
-    monkeypatch.setattr("trellis.lab.fleet.up.Up", Over)
+    monkeypatch.setattr("trellis.fleet.up.Up", Over)
     assert run("up --nodes 2 --topics 1 --subscriptions 1 --duration 1".split()) == 0
     told = capsys.readouterr().out
     assert re.search("^delivered twice +102$", told, re.MULTILINE)

@@ -77,7 +77,7 @@ def test_a_damaged_segment_is_set_aside_and_the_rest_of_it_is_kept(tmp_path: Pat
         log.written(batch)
     disk.close()
     assert len(found) == 39
-    assert log.found.damaged == [name]
+    assert log.recovered.damaged == [name]
     assert not victim.exists()
     assert victim.with_suffix(".damaged").exists()
     assert command("check", tmp_path / "a")[0] == 0

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from trellis.cli.main import run
 from trellis.errors import InputError
+from trellis.fleet.witness import Witness
 from trellis.judge import History, read_history, write_history
 from trellis.judge.filters import matches
 from trellis.judge.history import (
@@ -24,7 +25,6 @@ from trellis.judge.history import (
     Settled,
     Subscribing,
 )
-from trellis.lab.fleet.witness import Witness
 from trellis.protocols.mqtt.topics import is_filter
 from trellis.protocols.mqtt.topics import matches as node_matches
 

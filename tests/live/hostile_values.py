@@ -148,7 +148,7 @@ class Speaker:
 
     def connect(self) -> None:
         node, random = self.node, self.trial.random
-        stream = node.door._accept() if self.is_client else node.transport._accept()
+        stream = node.client_port._accept() if self.is_client else node.transport._accept()
         if stream is None:
             self.pipe = None
             return

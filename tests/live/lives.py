@@ -69,7 +69,7 @@ def peer_address(node: LiveNode) -> str:
 
 
 def client_address(node: LiveNode) -> str:
-    return f"127.0.0.1:{node.door.port}"
+    return f"127.0.0.1:{node.client_port.port}"
 
 
 @asynccontextmanager

@@ -58,7 +58,7 @@ class Side:
             node = self.nodes[name] = LiveNode(config)
             await node.start()
             say("started", name, f"{host}:{node.transport.port}")
-            client = self.clients[name] = trellis.connect(f"127.0.0.1:{node.door.port}", timeout_s=120)
+            client = self.clients[name] = trellis.connect(f"127.0.0.1:{node.client_port.port}", timeout_s=120)
             await client.__aenter__()
             self.start(self.read(name, client))
             for topic in about["topics"]:

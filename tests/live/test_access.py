@@ -77,8 +77,8 @@ def test_a_native_client_does_what_its_user_may_and_nothing_else(tmp_path):
             with pytest.raises(ClientError, match="the user, the password or the token is wrong"):
                 async with trellis.connect(at, user="ann", password="guess"):
                     pass
-            assert node.door.counters["cut user"] == 1
-            assert node.door.counters["writes denied"] == 1
+            assert node.client_port.counters["cut user"] == 1
+            assert node.client_port.counters["writes denied"] == 1
 
     run(work())
 
@@ -108,7 +108,7 @@ def test_a_native_reader_gets_only_those_mqtt_topics_that_it_may_read(tmp_path):
                 for topic in ("home/hall/secret", "home/hall/temp"):
                     assert await writer.publish(topic, topic.encode(), retain=True) in TAKEN
                 assert (await anext(reader)).payload == b"home/hall/temp"
-                assert node.door.counters["reads denied"] == 1
+                assert node.client_port.counters["reads denied"] == 1
 
     run(work())
 
@@ -131,7 +131,7 @@ def test_a_native_client_has_quotas_too(tmp_path):
                 await ann.subscribe("home/hall")
                 with pytest.raises(ClientError, match="has too many topics"):
                     await ann.subscribe("home/kitchen")
-            assert node.door.counters["cut quota"] == 2
+            assert node.client_port.counters["cut quota"] == 2
 
     run(work())
 

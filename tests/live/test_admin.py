@@ -20,8 +20,8 @@ from live.test_overlays import OVERLAYS
 from trellis.errors import InputError
 from trellis.live.admin import not_ready
 from trellis.live.http_client import get
-from trellis.live.mends import MendClock
 from trellis.live.metrics import Exposition
+from trellis.live.repair_times import RepairClock
 from trellis.live.shell import LiveNode
 from trellis.protocols.omen.moments import RepairDropped, RepairFinished, RepairStarted
 from trellis.protocols.ring import RING, identifier
@@ -53,7 +53,7 @@ def test_the_overlay_of_three_nodes_is_told_as_it_is():
                 for topic in topics:
                     await client.subscribe(topic)
             await until(lambda: all(node.links for node in nodes))
-            await until(lambda: all(not node.mends.open for node in nodes))
+            await until(lambda: all(not node.repairs.open for node in nodes))
             told = {node.name: await overlay(node) for node in nodes}
             assert [told[name]["topics"] for name in "abc"] == [["t", "u"], ["t"], ["t", "u"]]
             for name, one in told.items():
@@ -111,7 +111,7 @@ def test_a_crash_is_timed_by_who_mends_it_and_its_cause_is_named():
             await until(lambda: all(node.links and not not_ready(node) for node in nodes))
             await nodes[1].stop(in_order=False)
             rest = [nodes[0], nodes[2]]
-            await until(lambda: any(one.cause == "crash" for node in rest for one in node.mends.latest))
+            await until(lambda: any(one.cause == "crash" for node in rest for one in node.repairs.latest))
             told = [one for node in rest for one in (await overlay(node))["mends"]]
             assert any(one["cause"] == "crash" and one["node"] == "b" and one["ms"] >= 0 for one in told)
             found = [parse_metrics((await read(node, "/metrics"))[1]) for node in rest]
@@ -209,7 +209,7 @@ def test_whatever_names_and_texts_there_are_the_metrics_can_be_read_and_say_what
 
 def test_the_clock_of_mends_times_what_it_sees_begin_and_end_and_counts_what_ends_at_once():
     now = [0]
-    clock = MendClock(lambda: 1_000_000 + now[0], lambda: now[0])
+    clock = RepairClock(lambda: 1_000_000 + now[0], lambda: now[0])
     first = 3 << 20  # a node numbers its repairs from its incarnation; people count from 1
     clock.note(RepairStarted(first + 1, "crash", "b"))
     clock.look()
@@ -231,7 +231,7 @@ def test_the_clock_of_mends_times_what_it_sees_begin_and_end_and_counts_what_end
 
 
 def test_a_repair_that_another_coordinator_does_is_no_longer_under_way():
-    clock = MendClock(lambda: 0, lambda: 0)
+    clock = RepairClock(lambda: 0, lambda: 0)
     clock.note(RepairStarted(1, "crash", "b"))
     clock.look()
     clock.note(RepairStarted(2, "crash", "c"))

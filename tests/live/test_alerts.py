@@ -42,7 +42,7 @@ def test_no_alert_fires_at_nodes_that_do_their_work():
         async with mesh("a", "b", topics=("t",), mqtt=MQTT, **ADMIN) as nodes, AsyncExitStack() as stack:
             clients = [await stack.enter_async_context(trellis.connect(client_address(node))) for node in nodes]
             await asyncio.gather(*(client.subscribe("t") for client in clients))
-            while any(node.health.complaints() or node.mends.open or unready(node) for node in nodes):
+            while any(node.health.complaints() or node.repairs.open or unready(node) for node in nodes):
                 await asyncio.sleep(0.05)
             for turn in range(3):
                 await clients[0].publish("t", b"...")
@@ -84,7 +84,7 @@ def test_wrong_company_of_every_kind_is_noticed_at_the_first_time(reason, who):
         history = History()
         async with mesh("a", **ADMIN) as (node,):
             history.scrape(0.0, scraped(node))
-            (node.transport if who == "peer" else node.door).counters[f"cut {reason}"] += 1
+            (node.transport if who == "peer" else node.client_port).counters[f"cut {reason}"] += 1
             history.scrape(60.0, scraped(node))
             assert "TrellisWrongCompany" in firing(history)
 
@@ -163,7 +163,7 @@ def test_label_values_are_identifiers_and_peers_cannot_make_series():
             before = scraped(node)
             assert node.mqtt is not None
             for number in range(1_000):
-                for counters in (node.transport.counters, node.door.counters, node.mqtt.counters):
+                for counters in (node.transport.counters, node.client_port.counters, node.mqtt.counters):
                     for kind in ("cut", "dropped", "closed", "refused"):
                         counters[f"{kind} because of {number}"] += 1
                 node.mqtt.host.counters[f"anything {number}"] += 1
@@ -180,7 +180,7 @@ def test_label_values_are_identifiers_and_peers_cannot_make_series():
 
 @pytest.mark.parametrize(
     ("who", "modules"),
-    [("peer", ("transport", "handshake", "stream", "listen")), ("client", ("door", "stream", "listen"))],
+    [("peer", ("transport", "handshake", "stream", "listen")), ("client", ("client_port", "stream", "listen"))],
 )
 def test_every_reason_to_cut_off_a_stream_has_a_series_of_its_own(who, modules):
     source = "".join((LIVE / f"{name}.py").read_text("utf-8") for name in modules)

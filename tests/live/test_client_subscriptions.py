@@ -14,8 +14,8 @@ import msgspec
 import trellis
 from live.lives import CLUSTER, run, until, within
 from trellis.live.client import MISSED_MAX, Client
+from trellis.live.client_port import ClientPort
 from trellis.live.config import LimitsConfig
-from trellis.live.door import Door
 from trellis.live.frames import pack
 from trellis.live.talk import CLIENT_PROTOCOL, CLIENT_VERSION, TO_CLIENT, Greet, Missed, Welcome, pack_to_node
 from trellis.protocols.delivery.outcome import Acknowledged, ClientId, Confirmed
@@ -25,7 +25,7 @@ class SlowNode:
     """A node with a real client port. It acknowledges at once, and confirms topics when it is told to."""
 
     def __init__(self) -> None:
-        self.door = Door(self, Welcome("a", CLUSTER, 1, CLIENT_VERSION), LimitsConfig(), ())
+        self.client_port = ClientPort(self, Welcome("a", CLUSTER, 1, CLIENT_VERSION), LimitsConfig(), ())
         self.asked: list[str] = []  # topics that the port subscribed to, in order
 
     def refusal(self, topic: str) -> str | None:
@@ -38,30 +38,30 @@ class SlowNode:
         pass
 
     def publish(self, topic: str, payload: bytes, client_id: ClientId) -> None:
-        self.door.tell(Acknowledged(topic, 1, 1, 1, ("a",), client_id))
+        self.client_port.tell(Acknowledged(topic, 1, 1, 1, ("a",), client_id))
 
     def is_confirmed(self, topic: str) -> bool:
         return False
 
     def confirm(self, topic: str) -> None:
-        self.door.tell(Confirmed(topic))
+        self.client_port.tell(Confirmed(topic))
 
     def cut(self) -> None:
-        for stream in list(self.door.streams):
+        for stream in list(self.client_port.streams):
             stream.cut("closed")
 
 
 @asynccontextmanager
 async def slow_node() -> AsyncIterator[tuple[SlowNode, Client]]:
     node = SlowNode()
-    node.door.bind("127.0.0.1:0", None)
-    node.door.serve()
+    node.client_port.bind("127.0.0.1:0", None)
+    node.client_port.serve()
     try:
-        async with trellis.connect(f"127.0.0.1:{node.door.port}") as client:
+        async with trellis.connect(f"127.0.0.1:{node.client_port.port}") as client:
             yield node, client
     finally:
-        node.door.close()
-        await node.door.closed()
+        node.client_port.close()
+        await node.client_port.closed()
 
 
 async def heard_all(client: Client) -> None:
@@ -140,7 +140,7 @@ def test_an_answer_of_an_older_node_without_a_number_confirms():
         async with slow_node() as (node, client):
             task = asyncio.ensure_future(client.subscribe("t"))
             await until(lambda: node.asked == ["t"])
-            [stream] = node.door.streams
+            [stream] = node.client_port.streams
             stream.send(pack(msgspec.msgpack.encode({"type": "subscribed", "topic": "t"})))
             await within(task)
 
@@ -150,7 +150,7 @@ def test_an_answer_of_an_older_node_without_a_number_confirms():
 def test_a_node_answers_every_number_under_which_a_client_subscribes():
     async def work() -> None:
         async with slow_node() as (node, _):
-            reader, writer = await asyncio.open_connection("127.0.0.1", node.door.port)
+            reader, writer = await asyncio.open_connection("127.0.0.1", node.client_port.port)
 
             async def read() -> object:
                 head = await reader.readexactly(len(pack(b"")))

@@ -25,7 +25,7 @@ from trellis.live.dashboard import Dashboard, pages
 from trellis.live.http_client import get
 from trellis.live.shell import LiveNode
 from trellis.live.tls import make_context
-from trellis.live.view import SNAPSHOT, LinkTold, MendTold, MeshView, Snapshot, split_topics
+from trellis.live.view import SNAPSHOT, LinkTold, MeshView, ReportedRepair, Snapshot, split_topics
 from trellis.protocols.wire import NAME_LETTERS_MAX
 
 
@@ -86,8 +86,8 @@ def test_a_new_life_between_two_looks_is_a_crash_and_a_start():
 def test_a_repair_is_told_when_it_begins_and_when_it_ends_and_once_each():
     view = view_of(told("a"))
     view.drain()
-    running = told("a", mending=(MendTold("crash", 1, "b", 100),))
-    over = told("a", mends=(MendTold("crash", 1, "b", 100, 40), MendTold("join", 2, "c", 150, 0)))
+    running = told("a", mending=(ReportedRepair("crash", 1, "b", 100),))
+    over = told("a", mends=(ReportedRepair("crash", 1, "b", 100, 40), ReportedRepair("join", 2, "c", 150, 0)))
     for one in (running, running, over, over):
         view.take(one, 200)
     assert kinds(view) == [
@@ -100,9 +100,9 @@ def test_a_repair_is_told_when_it_begins_and_when_it_ends_and_once_each():
 def test_a_repair_that_ends_after_a_later_one_is_told_all_the_same():
     view = view_of(told("a"))
     view.drain()
-    crash, join = MendTold("crash", 1, "b", 100), MendTold("join", 2, "c", 150, 0)
+    crash, join = ReportedRepair("crash", 1, "b", 100), ReportedRepair("join", 2, "c", 150, 0)
     view.take(told("a", mending=(crash,), mends=(join,)), 200)
-    view.take(told("a", mends=(join, MendTold("crash", 1, "b", 100, 140))), 300)
+    view.take(told("a", mends=(join, ReportedRepair("crash", 1, "b", 100, 140))), 300)
     assert kinds(view) == [
         ("mend", "a", "crash", "b", "began"),
         ("mend", "a", "join", "c", "ended"),

@@ -15,7 +15,7 @@ from live import chromium
 from live.chromium import Chromium, Page
 from live.test_dashboard import LINES, recording, told
 from trellis.live.dashboard import Dashboard
-from trellis.live.view import MendTold, Snapshot
+from trellis.live.view import ReportedRepair, Snapshot
 
 pytestmark = [
     pytest.mark.skipif(chromium.PROGRAM is None, reason="Chromium is not installed"),
@@ -134,7 +134,7 @@ def test_names_are_shown_as_text_and_do_nothing(page, theatre):
         ".dispatchEvent(new Event('click'))"
     )
     page.until(f"document.querySelector('#details-title').textContent === {json.dumps(EVIL_NODE)}")
-    theatre.take(told(EVIL_NODE, EVIL_TOPIC, mends=(MendTold("<b>", 1, "<i>", 5, 5),)))
+    theatre.take(told(EVIL_NODE, EVIL_TOPIC, mends=(ReportedRepair("<b>", 1, "<i>", 5, 5),)))
     page.until("[...document.querySelectorAll('#log li')].some((one) => one.textContent.includes('<i>'))")
     assert page.evaluate("document.querySelectorAll('img, main script, #log b b, #log i i').length") == 0
 
@@ -169,14 +169,14 @@ def test_a_crash_and_its_mend_are_shown_as_they_happen(page, theatre):
     page.until("document.querySelector('.node.down')")
     assert names(page, ".node.down") == ["c"]
     page.until("document.querySelectorAll('path.link.broken').length === 2")
-    theatre.take(told("a", "t u", "b c", mending=(MendTold("crash", 7, "c", 2_100),)))
+    theatre.take(told("a", "t u", "b c", mending=(ReportedRepair("crash", 7, "c", 2_100),)))
     page.until("document.querySelector('.node.mends')")
     assert names(page, ".node.mends") == ["a"]
-    over = (MendTold("crash", 7, "c", 2_100, 84),)
+    over = (ReportedRepair("crash", 7, "c", 2_100, 84),)
     theatre.take(told("a", "t u", "b d", mends=over), told("d", "u", "a"))
     page.until("document.querySelector('path.link.fresh') && !document.querySelector('path.link.broken')")
     page.until("document.querySelector('#log li.mended')")
-    assert texts(page, "#log li.mended span")[0] == "a mended c’s crash"
+    assert texts(page, "#log li.mended span")[0] == "a repaired c’s crash"
     assert texts(page, "#log li.mended b")[0] == "84 ms"
     assert texts(page, "#log li.down span") == ["c is down"]
     assert not page.evaluate("Boolean(document.querySelector('.node.mends'))")

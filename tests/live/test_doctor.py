@@ -106,7 +106,7 @@ def test_the_ports_of_the_node_itself_are_not_called_taken():
     async def work() -> None:
         async with mesh("a", "b", **ADMIN) as (a, b):
             assert a.admin is not None
-            mine = config("a", listen=peer_address(a), client_listen=f"127.0.0.1:{a.door.port}")
+            mine = config("a", listen=peer_address(a), client_listen=f"127.0.0.1:{a.client_port.port}")
             found = await examine(mine)
             assert not said(found)
             assert "is taken by this node, which runs" in said(found, "note")
@@ -317,7 +317,7 @@ def test_a_seed_that_is_another_port_of_a_node_is_told_by_the_kind_of_port(certs
                 stack.push_async_callback(node.stop, in_order=False)
                 assert node.mqtt is not None
                 kinds = {
-                    f"127.0.0.1:{node.door.port}": "the client port of node b",
+                    f"127.0.0.1:{node.client_port.port}": "the client port of node b",
                     admin_address(node): "the admin port of node b",
                     f"127.0.0.1:{node.mqtt.port}": "an MQTT listener",
                 }

@@ -38,7 +38,7 @@ def test_a_port_that_is_no_admin_port_is_told_by_its_kind():
     async def work() -> None:
         async with mesh("a", mqtt=MqttConfig(listen="127.0.0.1:0")) as (a,):
             assert a.mqtt is not None
-            kinds = {a.door.port: "the client port of node a", a.mqtt.port: "an MQTT listener"}
+            kinds = {a.client_port.port: "the client port of node a", a.mqtt.port: "an MQTT listener"}
             for port, kind in kinds.items():
                 told = said(await examine_running(f"127.0.0.1:{port}", None, None))
                 assert told == f"127.0.0.1:{port}: It is {kind}, not an admin port. Name the admin_listen of a node."

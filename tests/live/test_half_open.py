@@ -81,7 +81,7 @@ async def ask_admin(node: LiveNode) -> None:
 
 PORTS: dict[str, tuple[Callable[[LiveNode], int], Callable[..., object]]] = {
     "peers": (lambda node: node.transport.port, ask_as_peer),
-    "clients": (lambda node: node.door.port, ask_as_client),
+    "clients": (lambda node: node.client_port.port, ask_as_client),
     "mqtt": (lambda node: node.mqtt.port, ask_by_mqtt),  # type: ignore[union-attr]
     "admin": (lambda node: node.admin.port, ask_admin),  # type: ignore[union-attr]
 }
@@ -106,7 +106,7 @@ def test_idle_connections_of_one_address_that_never_begin_with_tls_keep_nobody_e
     context = make_context(sign("ann", *CLIENT), server=False)
 
     async def work() -> None:
-        async with mesh("a", limits=LIMITS, tls=sign("a", *node_of("a"))) as (node,), idle(node.door.port):
+        async with mesh("a", limits=LIMITS, tls=sign("a", *node_of("a"))) as (node,), idle(node.client_port.port):
             for _ in range(6):
                 async with trellis.connect(client_address(node), tls=context, timeout_s=30) as client:
                     await client.subscribe("t")
@@ -122,8 +122,8 @@ def test_a_burst_of_clients_from_one_address_is_served_to_the_last():
             clients = [trellis.connect(client_address(node), timeout_s=30) for _ in range(60)]
             async with contextlib.AsyncExitStack() as stack:
                 await asyncio.gather(*(stack.enter_async_context(one) for one in clients))
-                await until(lambda: len(node.door.clients) == 60)
-                assert node.door.counters["cut full"] == 0
+                await until(lambda: len(node.client_port.clients) == 60)
+                assert node.client_port.counters["cut full"] == 0
 
     run(work())
 

@@ -49,7 +49,7 @@ def test_a_link_is_opened_and_dropped_and_a_needed_one_is_kept(secret):
     async def work() -> None:
         async with mesh("a", "b", "c", admin_token=str(secret), **ADMIN) as nodes:
             a, _, c = nodes
-            await until(lambda: all(node.links for node in nodes) and not any(node.mends.open for node in nodes))
+            await until(lambda: all(node.links for node in nodes) and not any(node.repairs.open for node in nodes))
             for peer in "bc":
                 status, body = await ask(a, "PUT", f"/links/{peer}")
                 assert status == 202

@@ -123,7 +123,7 @@ def test_a_subscription_that_others_could_not_be_told_of_is_refused_with_the_rea
                 await second.subscribe("topic 01")  # is told already
                 with pytest.raises(ClientError, match=f"{reason}; subscribe at another node, or to fewer topics"):
                     await second.subscribe("topic 04")
-            assert node.counters["topics_refused"] == node.door.counters["cut topics"] == 1
+            assert node.counters["topics_refused"] == node.client_port.counters["cut topics"] == 1
             await first.publish("topic 03", b"still here")
             assert (await anext(first)).payload == b"still here"
             await first.unsubscribe("topic 02")

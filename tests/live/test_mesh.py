@@ -63,7 +63,7 @@ def test_a_node_that_publishes_without_subscribing_reaches_the_subscribers():
             receipt = await publisher.publish("t", b"from afar")
             assert receipt.holders
             assert await take(subscriber, 1) == [b"from afar"]
-            assert not nodes[0].door.counters["delivered"]
+            assert not nodes[0].client_port.counters["delivered"]
 
     run(work())
 
@@ -233,7 +233,7 @@ def test_a_client_repeats_what_was_not_acknowledged_and_it_is_delivered_once():
             def publish_and_break(topic: str, payload: bytes, client_id: Any) -> None:
                 taken_in(topic, payload, client_id)
                 if payload == b"10" and not first.reconnects:  # taken in, and the answer cannot be told
-                    nodes[0].door.clients[first.name, first.session].cut("closed")
+                    nodes[0].client_port.clients[first.name, first.session].cut("closed")
 
             nodes[0].publish = publish_and_break
             await asyncio.gather(*(first.publish("t", b"%d" % number) for number in range(50)))
@@ -264,7 +264,7 @@ def test_a_client_sends_nothing_that_its_node_would_take_for_garbage():
                     await client.subscribe(topic)
             await client.publish("t", b"still welcome")
             assert not client.reconnects
-            assert not node.door.counters["cut garbage"]
+            assert not node.client_port.counters["cut garbage"]
 
     run(work())
 
@@ -277,7 +277,7 @@ def test_a_client_that_stops_reading_is_cut_off_and_the_others_go_on():
             assert lazy._stream is not None
             lazy._stream.pause_reading()
             sent = 0
-            while not node.door.counters["cut slow"]:
+            while not node.client_port.counters["cut slow"]:
                 await other.publish("t", b"%d" % sent + bytes(50_000))
                 assert (await anext(other)).payload.startswith(b"%d\0" % sent)
                 sent += 1

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from live.lives import run, within
-from trellis.lab.fleet.relay import Relays
+from trellis.fleet.relay import Relays
 from trellis.live.addresses import parse_address
 from trellis.live.frames import PROTOCOL, VERSION, Address, Hello, pack_control
 

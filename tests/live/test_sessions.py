@@ -39,7 +39,7 @@ class OldClient:
 
 
 async def greet(node: LiveNode, name: str, version: int = 1) -> OldClient:
-    old = OldClient(*await asyncio.open_connection("127.0.0.1", node.door.port))
+    old = OldClient(*await asyncio.open_connection("127.0.0.1", node.client_port.port))
     old.writer.write(pack_to_node(Greet("trellis-client", version, name)))
     return old
 
@@ -101,7 +101,7 @@ def test_a_client_of_version_1_that_comes_back_takes_the_place_of_its_old_stream
             second = await greet(node, "old")
             assert isinstance(await second.read(), Welcome)
             assert await first.reader.read() == b""
-            await until(lambda: len(node.door.clients) == 1)
+            await until(lambda: len(node.client_port.clients) == 1)
             await second.publish(1, b"x")
             first.writer.close()
             second.writer.close()
@@ -131,8 +131,8 @@ def test_a_name_that_begins_with_a_dollar_is_turned_away_with_a_reason(name):
             assert isinstance(answer, TurnedAway)
             assert answer.text == f'the client name "{name}" begins with "$", which is reserved; choose another name'
             assert await stranger.reader.read() == b""
-            assert node.door.counters["cut name"] == 1
-            assert not node.door.clients
+            assert node.client_port.counters["cut name"] == 1
+            assert not node.client_port.clients
             stranger.writer.close()
 
     run(work())

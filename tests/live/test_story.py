@@ -31,7 +31,7 @@ def in_order(found: list[int]) -> bool:
 
 async def stands(nodes: list[LiveNode]) -> None:
     """Every node has joined, has told so, and nothing is under way."""
-    await until(lambda: all(node.story.has_joined and node.links and not node.mends.open for node in nodes))
+    await until(lambda: all(node.story.has_joined and node.links and not node.repairs.open for node in nodes))
 
 
 def test_the_survivors_of_a_crash_tell_its_story_in_order(caplog):

@@ -240,7 +240,7 @@ def test_a_client_without_certificates_is_told_that_the_node_speaks_tls(sign, ca
             with pytest.raises(ClientError, match=r"this port speaks TLS: give --ca, --cert and --key"):
                 async with trellis.connect(client_address(node)):
                     pass
-            assert node.door.counters["cut tls"] == 1
+            assert node.client_port.counters["cut tls"] == 1
             assert any("it does not speak TLS, and this port does" in one for one in caplog.messages)
 
     run(work())

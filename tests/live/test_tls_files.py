@@ -41,7 +41,7 @@ def test_changed_certificates_serve_new_handshakes_and_streams_stay(sign, tmp_pa
             context = make_context(ann, server=False)
             async with trellis.connect(client_address(node), tls=context) as client:
                 await client.subscribe("t")
-                ports = (node.transport.port, node.door.port, node.admin.port)
+                ports = (node.transport.port, node.client_port.port, node.admin.port)
                 before = [await shown_at(port, ann)() for port in ports]
                 replace(old, sign("a", *node_of("a")))
                 await until(lambda: node.tls.reloads == 1)

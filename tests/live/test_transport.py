@@ -364,9 +364,9 @@ def test_a_bad_client_is_cut_off_and_counted_and_others_are_served(sent, counted
     async def work() -> None:
         async with mesh("a", limits=limits) as (node,), trellis.connect(client_address(node)) as client:
             await client.subscribe("t")
-            reader, writer = await asyncio.open_connection("127.0.0.1", node.door.port)
+            reader, writer = await asyncio.open_connection("127.0.0.1", node.client_port.port)
             writer.write(sent)
-            await until(lambda: node.door.counters[counted] == 1)
+            await until(lambda: node.client_port.counters[counted] == 1)
             with contextlib.suppress(ConnectionError):
                 await reader.read()  # it ends
             writer.close()
@@ -439,7 +439,7 @@ def test_a_mesh_with_tls_delivers_and_cuts_off_who_has_no_certificate_of_it(make
                             pass
                     assert await is_cut_off(peer_address(nodes[0]), tls)
                 await until(lambda: nodes[0].transport.counters["cut tls"] >= 2)
-                await until(lambda: nodes[0].door.counters["cut tls"] >= 2)
+                await until(lambda: nodes[0].client_port.counters["cut tls"] >= 2)
                 await first.publish("t", b"in secret")
                 assert (await anext(last)).payload == b"in secret"
 

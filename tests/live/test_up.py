@@ -74,7 +74,7 @@ def test_a_node_that_somebody_else_kills_is_found_by_its_name_and_mended_around(
     assert process.returncode == 0, noted
     assert is_clean(score)
     assert (score["kills"], score["starts"]) == (1, 0)
-    assert "somebody else has killed rome" in noted
+    assert "another process has killed rome" in noted
     assert re.search(r"kill of rome: .* split, whole after \d+ ms", noted)
 
 

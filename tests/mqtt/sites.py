@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from mqtt.brokers import Mosquitto
-from trellis.lab.fleet.processes import ANY, NodeProcess
+from trellis.fleet.processes import ANY, NodeProcess
 from trellis.live.http_client import HttpClient
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt.decode import decode

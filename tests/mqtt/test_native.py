@@ -75,7 +75,7 @@ def test_a_native_client_cannot_subscribe_to_topics_of_the_mesh(topic):
             client._send(talk.Subscribe(topic))  # one that does not ask itself
             with pytest.raises(ClientError, match="belong to the mesh"):
                 await within(anext(client))
-            assert topic not in a.door.wanted
+            assert topic not in a.client_port.wanted
 
     run(work())
 

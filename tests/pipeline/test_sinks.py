@@ -17,8 +17,8 @@ import pytest
 from trellis.errors import InputError
 from trellis.model.read import read_interests
 from trellis.pipeline import jobs
+from trellis.pipeline.file_systems import FileSystems, is_object_store
 from trellis.pipeline.jobs.run import Run
-from trellis.pipeline.places import Places, is_object_store
 from trellis.pipeline.sinks import whole_folder
 
 TABLE = "user\ttopic\nann\trock\nbob\trock\nbob\tjazz\n"
@@ -117,11 +117,11 @@ def test_object_stores_are_known_by_their_scheme():
 
 
 def test_a_file_is_replaced_whole_wherever_it_lies(spark, tmp_path):
-    places = Places(spark)
+    file_systems = FileSystems(spark)
     for path in (str(tmp_path / "here"), f"file://{tmp_path}/there"):  # the second as on a remote file system
         for content in (b"old and long", b"new"):
-            places.replace(path, content)
-            assert places.read_bytes(path) == content
+            file_systems.replace(path, content)
+            assert file_systems.read_bytes(path) == content
     assert not list(tmp_path.glob("*.new"))
 
 
@@ -129,7 +129,7 @@ def test_a_result_can_be_committed_by_its_manifest_without_renaming(spark, write
     def never(*_):
         raise AssertionError("renamed")
 
-    monkeypatch.setattr(Places, "rename", never)
+    monkeypatch.setattr(FileSystems, "rename", never)
     output = str(tmp_path / "out")
 
     def commit(node, *, overwrite=False, fails=False):
@@ -215,7 +215,7 @@ def test_bad_rows_fail_the_job_with_their_number_the_file_and_examples(spark, wr
         jobs.social(spark, source, tmp_path / "out", format="edges")
     assert str(caught.value) == (
         f'{source}:3: 2 of 4 rows do not parse (2 not 2 columns): line 3 "x", line 4 "4 5 6";'
-        " mend them, check the format, or pass --on-bad-rows quarantine"
+        " correct them, check the format, or pass --on-bad-rows quarantine"
     )
     assert not (tmp_path / "out").exists()
 

@@ -178,9 +178,9 @@ def test_a_level_is_who_is_linked_to_the_frontier_and_new(spark, small):
     edges = spark.createDataFrame([("a", "b"), ("c", "a"), ("b", "d"), ("a", "r")], EDGES)
     frontier, reached = (spark.createDataFrame([(n,) for n in nodes], "node string") for nodes in ("a", "ar"))
 
-    def level(both_ways):
-        found = graphs.next_level(edges, frontier, reached, both_ways=both_ways, small=small)
+    def level(both_directions):
+        found = graphs.next_level(edges, frontier, reached, both_directions=both_directions, small=small)
         return sorted(row.node for row in found.collect())
 
-    assert level(both_ways=False) == ["b"]
-    assert level(both_ways=True) == ["b", "c"]
+    assert level(both_directions=False) == ["b"]
+    assert level(both_directions=True) == ["b", "c"]

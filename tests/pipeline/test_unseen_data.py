@@ -84,7 +84,7 @@ def test_too_large_a_share_of_bad_rows_fails_even_in_quarantine(spark, write):
         run.read(source, "edges", GRAPHS)
     assert str(caught.value) == (
         f'{source}:99: 2 of 100 rows do not parse (2 not 2 columns): line 99 "x", line 100 "y z z",'
-        " more than --max-bad-share 0.01; mend them, check the format, or allow more"
+        " more than --max-bad-share 0.01; correct them, check the format, or allow more"
     )
     run = Run(spark, None, "quarantine", 0.02)  # type: ignore[arg-type]
     run.read(source, "edges", GRAPHS)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reference.live_ledger import Happening, judge
-from trellis.lab.fleet.ledger import SPREAD_S, Ledger
+from trellis.fleet.ledger import SPREAD_S, Ledger
 
 NODES, TOPICS = ["a", "b", "c"], ["t", "u"]
 
@@ -18,7 +18,7 @@ def write_down(history: list[Happening]) -> Ledger:
     for at, one in enumerate(history):
         match one.what:
             case "confirmed":
-                ledger.confirmed(ledger.life(one.node), one.topic)
+                ledger.confirmed(ledger.incarnation(one.node), one.topic)
             case "unsubscribed":
                 ledger.unsubscribed(one.node, one.topic)
             case "died":
@@ -29,7 +29,7 @@ def write_down(history: list[Happening]) -> Ledger:
             case "acknowledged":
                 ledger.acknowledge(one.number, ("z",), at)
             case "delivered":
-                ledger.deliver(ledger.life(one.node), one.topic, one.number, one.number, at)
+                ledger.deliver(ledger.incarnation(one.node), one.topic, one.number, one.number, at)
     return ledger
 
 
@@ -102,32 +102,32 @@ def test_a_message_that_overtakes_an_earlier_one_of_its_publisher_is_found():
     ledger = write_down([Happening("confirmed", "b", "t")])
     for now in (1, 2):
         ledger.publish("a", "t", now)
-    ledger.deliver(ledger.life("b"), "t", 2, 2, 3)
-    ledger.deliver(ledger.life("b"), "t", 1, 1, 4)
+    ledger.deliver(ledger.incarnation("b"), "t", 2, 2, 3)
+    ledger.deliver(ledger.incarnation("b"), "t", 1, 1, 4)
     assert ledger.disordered == 1
 
 
 def test_a_message_on_another_topic_or_with_a_number_of_nobody_is_a_stray():
     ledger = write_down([Happening("confirmed", "b", "t"), Happening("published", "a", "t", 1)])
-    ledger.deliver(ledger.life("b"), "u", 1, 1, 3)
-    ledger.deliver(ledger.life("b"), "t", 9, 1, 3)
+    ledger.deliver(ledger.incarnation("b"), "u", 1, 1, 3)
+    ledger.deliver(ledger.incarnation("b"), "t", 9, 1, 3)
     assert ledger.strays == 2
 
 
 def test_only_deliveries_that_are_owed_count_as_slow():
     ledger = write_down([Happening("confirmed", "b", "t"), Happening("published", "a", "t", 1)])
-    ledger.deliver(ledger.life("b"), "t", 1, 1, 3)
-    ledger.confirmed(ledger.life("c"), "t")
-    ledger.deliver(ledger.life("c"), "t", 1, 1, 30)  # had been published before it was confirmed
+    ledger.deliver(ledger.incarnation("b"), "t", 1, 1, 3)
+    ledger.confirmed(ledger.incarnation("c"), "t")
+    ledger.deliver(ledger.incarnation("c"), "t", 1, 1, 30)  # had been published before it was confirmed
     assert list(ledger.delays) == [2]
 
 
 def test_delays_are_a_sample_of_the_whole_run_not_of_its_end(monkeypatch):
-    monkeypatch.setattr("trellis.lab.fleet.ledger._DELAYS_MAX", 100)
+    monkeypatch.setattr("trellis.fleet.ledger._DELAYS_MAX", 100)
     ledger = write_down([Happening("confirmed", "b", "t")])
     for number in range(1, 1_001):
         ledger.publish("a", "t", 0)
-        ledger.deliver(ledger.life("b"), "t", number, number, number)
+        ledger.deliver(ledger.incarnation("b"), "t", number, number, number)
     assert len(ledger.delays) == 100
     assert 20 < sum(delay <= 500 for delay in ledger.delays) < 80
 
@@ -170,7 +170,7 @@ def test_what_everybody_has_is_forgotten_and_a_late_repetition_is_still_found():
     ledger.forget(10_000)
     assert not ledger.publications
     assert ledger.expected == before
-    ledger.deliver(ledger.life("b"), "t", 1, 1, 10_001)
+    ledger.deliver(ledger.incarnation("b"), "t", 1, 1, 10_001)
     assert ledger.duplicates == 1
 
 

@@ -17,8 +17,8 @@ import pytest
 
 from trellis.live.addresses import parse_address
 from trellis.live.client import Client
+from trellis.live.client_port import ClientPort, ClientState
 from trellis.live.dialing import Dialing
-from trellis.live.door import Door, Guest
 from trellis.live.ends import Ends
 from trellis.live.exchange import Exchange
 from trellis.live.frames import CONTROL, CONTROLS, HELLO_BYTES_MAX, HOST_PATTERN, MESSAGE
@@ -138,19 +138,19 @@ def dead_streams_are_kept(patch: Patch) -> None:
 
 def a_native_client_may_be_called_as_mqtt_is(patch: Patch) -> None:
     """A client named `$mqtt` swallows publications of MQTT clients, which have the same names for its node."""
-    greet = Door._greet
+    greet = ClientPort._greet
 
-    def anybody(self: Door, stream: Stream, message: Any) -> None:
+    def anybody(self: ClientPort, stream: Stream, message: Any) -> None:
         if isinstance(message, Greet) and message.client.startswith("$"):
             greet(self, stream, msgspec.structs.replace(message, client=message.client[1:]))
-            guest: Guest = stream.tag
-            self.clients.pop((guest.name, guest.session), None)
-            guest.name, guest.session = message.client, 0
-            self.clients[guest.name, guest.session] = stream
+            client: ClientState = stream.tag
+            self.clients.pop((client.name, client.session), None)
+            client.name, client.session = message.client, 0
+            self.clients[client.name, client.session] = stream
             return
         greet(self, stream, message)
 
-    patch.setattr(Door, "_greet", anybody)
+    patch.setattr(ClientPort, "_greet", anybody)
     patch.setattr(Copies, "again", _taken_before)
 
 

@@ -189,10 +189,10 @@ def test_a_failing_seed_leaves_its_history_and_says_how_to_replay_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The defect is put in: a node that hands over every message twice."""
-    from trellis.live.door import Door
+    from trellis.live.client_port import ClientPort
 
-    deliver = Door.deliver
-    monkeypatch.setattr(Door, "deliver", lambda self, effect: (deliver(self, effect), deliver(self, effect)))
+    deliver = ClientPort.deliver
+    monkeypatch.setattr(ClientPort, "deliver", lambda self, effect: (deliver(self, effect), deliver(self, effect)))
     words = [
         "--nodes-max",
         "2",
@@ -222,16 +222,16 @@ def test_a_failing_seed_leaves_its_history_and_says_how_to_replay_it(
 
 def test_a_lost_acknowledged_message_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The defect is put in: a node that forgets one message in ten on its way to clients."""
-    from trellis.live.door import Door
+    from trellis.live.client_port import ClientPort
 
-    deliver, count = Door.deliver, [0]
+    deliver, count = ClientPort.deliver, [0]
 
-    def forgets(self: Door, effect: object) -> None:
+    def forgets(self: ClientPort, effect: object) -> None:
         count[0] += 1
         if count[0] % 10:
             deliver(self, effect)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Door, "deliver", forgets)
+    monkeypatch.setattr(ClientPort, "deliver", forgets)
     results = [run_trial(seed, SMALL) for seed in (3, 5)]
     assert any("did not get" in text for one in results for text in one.failures)
 

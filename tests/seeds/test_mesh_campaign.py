@@ -211,10 +211,10 @@ def test_the_command_goes_on_with_a_campaign_and_runs_a_failing_case_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The defect is put in: a node that hands over every message twice."""
-    from trellis.live.door import Door
+    from trellis.live.client_port import ClientPort
 
-    deliver = Door.deliver
-    monkeypatch.setattr(Door, "deliver", lambda self, effect: (deliver(self, effect), deliver(self, effect)))
+    deliver = ClientPort.deliver
+    monkeypatch.setattr(ClientPort, "deliver", lambda self, effect: (deliver(self, effect), deliver(self, effect)))
     plan = ["--nodes-max", "1", "--clients", "4", "--span", "5"]
     words = ["simulate", "mesh", "--check", *plan]
     folder = tmp_path / "campaign"

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from trellis.judge.history import Publishing, Received
-from trellis.live.door import Door
+from trellis.live.client_port import ClientPort
 from trellis.protocols.mqtt import packets as p
 from trellis.simulate.mesh.draw import MeshPlan
 from trellis.simulate.mesh.mqttists import Session
@@ -67,8 +67,8 @@ def test_an_empty_payload_is_a_removal_only_where_somebody_removed() -> None:
 
 def test_a_node_that_cuts_payloads_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The defect is put in: the last byte of each message is missing on its way to native clients."""
-    deliver: Callable[[Door, Any], None] = Door.deliver
-    monkeypatch.setattr(Door, "deliver", lambda self, one: deliver(self, replace(one, payload=one.payload[:-1])))
+    deliver: Callable[[ClientPort, Any], None] = ClientPort.deliver
+    monkeypatch.setattr(ClientPort, "deliver", lambda self, one: deliver(self, replace(one, payload=one.payload[:-1])))
     assert any(text.startswith("unknown: ") for text in run_trial(3, PLAN).failures)
 
 

@@ -12,8 +12,8 @@ from random import Random
 import msgspec
 import pytest
 
-from trellis.lab.fleet.interests import draw_interests
-from trellis.lab.fleet.planned import low_links
+from trellis.fleet.interests import draw_interests
+from trellis.fleet.planned import low_links
 from trellis.live.config import LiveOMenConfig
 from trellis.simulate.engine import Engine
 from trellis.simulate.systems.omen import OMen

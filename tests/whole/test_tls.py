@@ -65,8 +65,8 @@ def test_a_client_of_another_authority_is_refused_by_openssl(sign, nodes):
         trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
         with pytest.raises(ClientError, match=r"alert|certificate"):
             world.run(world.host("mallory").start(publish(mesh.address("a", CLIENTS), trusting)))
-        assert mesh.nodes["a"].door.counters["cut tls"] > 1
-        assert not mesh.nodes["a"].door.clients
+        assert mesh.nodes["a"].client_port.counters["cut tls"] > 1
+        assert not mesh.nodes["a"].client_port.clients
 
 
 def test_a_port_with_tls_tells_a_peer_without_it(nodes):

@@ -20,7 +20,7 @@ from trellis.errors import InputError
 from trellis.files import expect_writable
 
 if TYPE_CHECKING:
-    from trellis.lab.fleet.doors import Doors
+    from trellis.fleet.clients import ClientKind
 
 EXAMPLE = examples(
     "trellis up --nodes 24 --duration 120",
@@ -111,7 +111,7 @@ def up(
     ] = None,
     copies: Annotated[int, typer.Option(help="Nodes that hold a message before it is acknowledged.", min=1)] = 2,
     mqtt: Annotated[
-        bool, typer.Option("--mqtt", help="Every node has an MQTT door, and all clients speak MQTT.")
+        bool, typer.Option("--mqtt", help="Every node has an MQTT listener, and all clients speak MQTT.")
     ] = False,
     broker: Annotated[
         str | None,
@@ -144,11 +144,11 @@ def up(
     A run that is over before the first fault is due says so. Ctrl-C ends the traffic and judges; a
     second one ends it at once. No process is left in any case.
     """
-    from trellis.lab.fleet.fleet import FleetConfig, check_config
-    from trellis.lab.fleet.interests import draw_interests, expect_few, read_interests
-    from trellis.lab.fleet.scenario import read_scenario
-    from trellis.lab.fleet.settings import shared_settings
-    from trellis.lab.fleet.up import UpConfig
+    from trellis.fleet.fleet import FleetConfig, check_config
+    from trellis.fleet.interests import draw_interests, expect_few, read_interests
+    from trellis.fleet.scenario import read_scenario
+    from trellis.fleet.settings import shared_settings
+    from trellis.fleet.up import UpConfig
     from trellis.live.addresses import parse_address
     from trellis.live.config import is_loopback
 
@@ -164,7 +164,7 @@ def up(
         expect_writable(history)  # it is written when all is over
     _expect_finite({"--rate": rate, "--foreign": foreign, "--kill-every": kill_every, "--speed": speed})
     _expect_finite({"--duration": duration, "--refused-max": refused_max})
-    doors = _doors(mqtt, broker, simulated)
+    client_kind = _client_kind(mqtt, broker, simulated)
     if dashboard and not is_loopback(parse_address(dashboard, "--dashboard")[0]):
         raise InputError("--dashboard", f"{dashboard} is beyond loopback", "a mesh of this kind stays on its machine")
     if duration is not None and not duration > 0:
@@ -180,15 +180,15 @@ def up(
         fleet = FleetConfig(
             overlay=chosen.overlay,
             copies=chosen.copies,
-            doors=doors,
+            client_kind=client_kind,
             settings=given,
             has_relays=any(step.do == "partition" for step in chosen.steps),
         )
         config = UpConfig(**shared | {"rate": chosen.rate, "duration": chosen.duration, "steps": chosen.steps})
     else:
-        fleet = FleetConfig(overlay=overlay, copies=copies, doors=doors, settings=given)
+        fleet = FleetConfig(overlay=overlay, copies=copies, client_kind=client_kind, settings=given)
         if churn is not None:
-            from trellis.lab.fleet.trace import read_trace
+            from trellis.fleet.trace import read_trace
 
             if interests is None:
                 raise InputError("--churn", "a trace names nodes", "give their --interests as well")
@@ -218,7 +218,7 @@ def _expect_finite(given: Mapping[str, float | None]) -> None:
 
 def _kill_every(given: float | None, nodes: int, hang: bool) -> float:
     """Return the seconds from kill to kill. A mesh of two has nobody to kill: two nodes must stay up for traffic."""
-    from trellis.lab.fleet.steps import LIVING_MIN
+    from trellis.fleet.steps import LIVING_MIN
 
     if nodes > LIVING_MIN:
         return _KILL_EVERY_S if given is None else given
@@ -229,9 +229,9 @@ def _kill_every(given: float | None, nodes: int, hang: bool) -> float:
 
 
 def _planned(plan: str | None, wanted: Any, fleet: Any, config: Any) -> dict[str, tuple[str, ...]]:
-    from trellis.lab.fleet.planned import low_links, neighbours, read_links
+    from trellis.fleet.planned import low_links, neighbors_of, read_links
 
-    is_able = fleet.overlay == "omen" and fleet.doors == "trellis"
+    is_able = fleet.overlay == "omen" and fleet.client_kind == "trellis"
     if plan == "none" or (plan is None and not is_able):
         return {}
     if not is_able:
@@ -239,11 +239,11 @@ def _planned(plan: str | None, wanted: Any, fleet: Any, config: Any) -> dict[str
         raise InputError("--plan", f"{who} starts without a plan", "leave it out")
     present = {name: topics for name, topics in wanted.items() if name not in config.absent}
     links = low_links(present, config.seed) if plan in (None, "lowoda") else read_links(Path(plan), wanted)
-    return neighbours(links, config.absent)
+    return neighbors_of(links, config.absent)
 
 
 def _run(wanted: Any, fleet: Any, config: Any, keep: Path | None, as_json: bool, notice: str) -> None:
-    from trellis.lab.fleet.up import Interrupted, Up
+    from trellis.fleet.up import Interrupted, Up
     from trellis.live.run import run_loop
 
     report, made = Terminal(), keep is None
@@ -274,7 +274,7 @@ def _run(wanted: Any, fleet: Any, config: Any, keep: Path | None, as_json: bool,
 
 
 def _simulate(scenario: Any, seed: int, as_json: bool) -> None:
-    from trellis.lab.fleet.simulated import simulate_scenario
+    from trellis.fleet.simulated import simulate_scenario
 
     result = simulate_scenario(scenario, seed)
     show(result.to_json(), as_json, result.lines())
@@ -282,9 +282,9 @@ def _simulate(scenario: Any, seed: int, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _doors(mqtt: bool, broker: str | None, simulated: bool) -> Doors:
+def _client_kind(mqtt: bool, broker: str | None, simulated: bool) -> ClientKind:
     if simulated and mqtt:
-        raise InputError("--mqtt", "the simulator has no doors", "leave out --simulated")
+        raise InputError("--mqtt", "the simulator has no MQTT clients", "leave out --simulated")
     if broker is None:
         return "mqtt" if mqtt else "trellis"
     if not mqtt:

@@ -3,7 +3,7 @@
 "Messages wait at the broker: the sidecar takes no more than `inflight_max` at a time, and acknowledges in their
 order."  [docs/mqtt.md]
 
-So where a message of a broker comes to another site late, later ones of this broker were not in the mesh before.
+So if a message of a broker reaches another site late, later messages of this broker came into the mesh even later.
 """
 
 from __future__ import annotations
@@ -15,32 +15,34 @@ from trellis.judge.story import NEVER, Publication, Story
 
 
 class Behind:
+    """For each broker, how far its sidecar was behind at each time."""
+
     def __init__(self, story: Story) -> None:
         came = _first_receipts(story)
-        found: dict[str, list[tuple[float, float]]] = {}  # by broker: when a message began, and when it first came
+        times: dict[str, list[tuple[float, float]]] = {}  # by broker: when a message began, and when it first came
         for made in sorted(story.publications.values(), key=lambda one: one.began):
             if made.session.broker and made.qos and made.message in came:
-                found.setdefault(made.session.broker, []).append((made.began, came[made.message]))
-        self._began = {broker: [began for began, _ in each] for broker, each in found.items()}
-        self._latest = {broker: list(accumulate((t for _, t in each), max)) for broker, each in found.items()}
+                times.setdefault(made.session.broker, []).append((made.began, came[made.message]))
+        self._began = {broker: [began for began, _ in each] for broker, each in times.items()}
+        self._latest = {broker: list(accumulate((t for _, t in each), max)) for broker, each in times.items()}
 
     def taken(self, made: Publication) -> float:
         """Return when a message was in the mesh, at the earliest, as far as the receipts of earlier ones show it."""
         broker = made.session.broker
         if made.acknowledged == NEVER or not made.qos or broker not in self._began:
             return made.acknowledged
-        place = bisect_left(self._began[broker], made.began)
-        return max(made.acknowledged, self._latest[broker][place - 1]) if place else made.acknowledged
+        index = bisect_left(self._began[broker], made.began)
+        return max(made.acknowledged, self._latest[broker][index - 1]) if index else made.acknowledged
 
 
 def _first_receipts(story: Story) -> dict[str, float]:
-    """Return when each message of a broker's client first came to a client elsewhere that was there all the time."""
-    found: dict[str, float] = {}
+    """Return when each message of a broker's client first came to a client elsewhere that was always connected."""
+    receipts: dict[str, float] = {}
     for session in story.sessions.values():
         for got in session.received:
             made = story.publications.get(got.message)
             if made is None or got.retained or not made.session.broker or made.session.broker == session.broker:
                 continue
             if not session.was_away(made.began, got.t):
-                found[got.message] = min(got.t, found.get(got.message, NEVER))
-    return found
+                receipts[got.message] = min(got.t, receipts.get(got.message, NEVER))
+    return receipts

@@ -1,4 +1,4 @@
-"""When the mesh was disturbed, and by when it owes a message.
+"""The times when the mesh was disturbed, and the time by which it owes a message.
 
 A crash, a start, an orderly departure or any other fault disturbs the mesh. The mesh may need `settle_s` after the last
 of them. A message of a calm time is owed after `grace_s`.
@@ -14,6 +14,8 @@ from trellis.judge.story import Story
 
 
 class Calm:
+    """The times in which faults disturbed the mesh, joined where they are less than `settle_s` apart."""
+
     def __init__(self, story: Story, settle_s: float, grace_s: float) -> None:
         self.settle_s, self.grace_s = settle_s, grace_s
         self._settled = story.settled
@@ -26,22 +28,22 @@ class Calm:
     def due(self, began: float, answered: float) -> float:
         """Return by when a message that was published at `began` and answered at `answered` must have arrived.
 
-        A driver that says `Settled` has waited long enough, whatever the times of this judge are. What is answered in
-        the moment at which it says so has had no time.
+        A driver that says `Settled` has waited long enough, whatever the times of this judge are. That does not count
+        for a publication that is answered at the very time of `Settled`.
         """
         if answered == inf:
             return inf
-        place = bisect_right(self._settled, answered)
-        settled = self._settled[place] if place < len(self._settled) else inf
+        index = bisect_right(self._settled, answered)
+        settled = self._settled[index] if index < len(self._settled) else inf
         return min(settled, self._due(began, answered))
 
     def _due(self, began: float, answered: float) -> float:
-        place = bisect_left(self._ends, began - self.settle_s)  # the first one that may hold it up
-        if place < len(self._spans) and self._begins[place] <= answered + self.grace_s:
-            return max(answered, self._ends[place]) + self.settle_s
+        index = bisect_left(self._ends, began - self.settle_s)  # the first disturbance that may hold it up
+        if index < len(self._spans) and self._begins[index] <= answered + self.grace_s:
+            return max(answered, self._ends[index]) + self.settle_s
         return answered + self.grace_s
 
     def is_calm(self, begin: float, end: float) -> bool:
         """Tell whether nothing disturbed the mesh from `begin` to `end`, nor within `settle_s` before."""
-        place = bisect_left(self._begins, end)
-        return place == 0 or self._ends[place - 1] + self.settle_s < begin
+        index = bisect_left(self._begins, end)
+        return index == 0 or self._ends[index - 1] + self.settle_s < begin

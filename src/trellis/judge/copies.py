@@ -12,7 +12,7 @@ from trellis.judge.story import NEVER, Publication, Story, Subscription
 
 _LATELY_S = 1.0  # A subscription counts so long after its confirmation.
 APART_S = 5.0  # Faults that are less apart count as one: links need a moment.
-LONG = 2 / 3  # of `registered_s`: a shorter cut or pause makes no node forget who subscribes.
+LONG = 2 / 3  # share of `registered_s`: a shorter cut or pause makes no node forget a subscriber
 
 
 def copies(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator[Violation]:
@@ -33,21 +33,21 @@ def copies(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterat
 
 
 def may_hold(story: Story, promise: Promise, made: Publication) -> set[str]:
-    """Return the nodes that may count as holders: those with subscribers of the overlay topic, also a while ago.
+    """Return the nodes that may count as holders: those with subscribers of the overlay topic, now or recently.
 
-    A node takes part in the topics of a session that it keeps, although the client has gone.
+    A node also takes part in the topics of a session that it keeps for a client that is not connected.
 
     "The node through which [a retained message] was published stays on its overlay topic as long as it is retained."
     The first `copies` nodes by a hash join it as well (`keepers.py`). The history does not name them, so any node may.
     """
     if any(one.began <= made.acknowledged for one in story.retained_under(made.topic)):
         return set(story.nodes()) | {made.node}
-    found = {made.node}
+    nodes = {made.node}
     for one in story.on_topic(made.said, stands_on):
         is_there = one.session.is_kept or one.ended + promise.window_s >= made.began
         if one.asked <= made.acknowledged and is_there:
-            found.add(one.session.node_at(made.began))
-    return found
+            nodes.add(one.session.node_at(made.began))
+    return nodes
 
 
 def _not_true(story: Story, promise: Promise, made: Publication) -> list[str]:
@@ -130,9 +130,9 @@ def _may_have_learned(story: Story, promise: Promise, made: Publication) -> set[
     A sidecar learns from its broker's counts that a session has ended, and these may leave it in doubt until
     `learn_away_s` has passed. It hears of each unsubscription.
     """
-    found = set()
+    nodes = set()
     for one in story.on_topic(made.said, stands_on):
         is_in_doubt = one.session.broker and one.ended >= one.session.ended
         if is_in_doubt and one.asked <= made.acknowledged and one.ended + promise.learned_s >= made.began:
-            found.add(one.session.node_at(made.began))
-    return found
+            nodes.add(one.session.node_at(made.began))
+    return nodes

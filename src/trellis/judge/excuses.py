@@ -16,7 +16,7 @@ from trellis.judge.promise import Promise
 from trellis.judge.story import Publication, Session, Story
 
 WHOLE_S = 5.0  # from the end of a cut until links are tried again and topics are compared
-_SHORTLY_S = 1.0  # what came over the last connection may be read when the session is back already
+_SHORTLY_S = 1.0  # A message of the last connection may be read when the session has already come back.
 
 
 def why_lost(story: Story, promise: Promise, made: Publication, reader: Session) -> str | None:
@@ -27,7 +27,7 @@ def why_lost(story: Story, promise: Promise, made: Publication, reader: Session)
     """
     if promise.durable:
         return None
-    faults = list(_on_the_way(story, made, reader))
+    faults = list(_faults_between(story, made, reader))
     spread = _spread(promise, made, faults)
     if why := _holders_have_gone(story, promise, made, spread):
         return why
@@ -42,10 +42,10 @@ def why_lost(story: Story, promise: Promise, made: Publication, reader: Session)
 
 def spread_by(story: Story, promise: Promise, made: Publication, reader: Session) -> float:
     """Return by when the message has reached the reader, whatever faults held it up."""
-    return _spread(promise, made, list(_on_the_way(story, made, reader)))
+    return _spread(promise, made, list(_faults_between(story, made, reader)))
 
 
-def _on_the_way(story: Story, made: Publication, reader: Session) -> Iterator[Disturbed]:
+def _faults_between(story: Story, made: Publication, reader: Session) -> Iterator[Disturbed]:
     """Return the faults that can hold up a message: those of its publisher's node, its holders and its reader's nodes.
 
     A cut counts if it separates two of them. Elsewhere it may break a path that a message takes, but the overlay is
@@ -111,11 +111,11 @@ def _is_back(story: Story, node: str, ended: float, t: float) -> bool:
 def repetitions(story: Story, promise: Promise, made: Publication) -> list[float]:
     """Return when the publisher may have repeated the message to a node that did not know it any more.
 
-    A native client repeats what has no outcome when it is connected again. Its node remembers for one window what it
-    took, until it restarts. MQTT promises "at least once" with QoS 1: where the acknowledgement itself is lost, the
-    client repeats what its node has answered. A client of MQTT 3.1.1 cannot be told of a refusal. If its node's window
-    has overflowed meanwhile, a message with QoS 2 may have been refused, and is tried again. The time is `NEVER` if the
-    history does not tell that the publisher was back. No MQTT client repeats a message with QoS 0.
+    A native client that connects again repeats the publications that have no outcome. Its node remembers publications
+    for one window, until it restarts. MQTT promises "at least once" with QoS 1: if an acknowledgement is lost, the
+    client repeats a publication that its node has answered. A client of MQTT 3.1.1 cannot be told of a refusal. If its
+    node's window has overflowed meanwhile, a message with QoS 2 may have been refused, and is tried again. The time is
+    `NEVER` if the history does not tell that the publisher was back. No MQTT client repeats a message with QoS 0.
     """
     session, times, since = made.session, list[float](), made.began
     if session.speaks == "mqtt" and not made.qos:
@@ -143,7 +143,7 @@ def lost_its_connection(made: Publication) -> bool:
 def unexcused(story: Story, promise: Promise, session: Session, calm: Calm, when: list[float]) -> int:
     """Return how many of the receipts of one message are neither the first nor follow a lost connection.
 
-    A session that comes back gets again what it had not acknowledged when the connection was lost.
+    A session that comes back gets the messages again that it had not acknowledged when the connection was lost.
     """
     if promise.durable and session.speaks == "native":
         return len(when) - 1  # a durable subscriber recognizes what it has
@@ -166,8 +166,8 @@ def _told_by(story: Story, session: Session, calm: Calm, received: float) -> flo
     return calm.due(received, received) if _is_disturbed(story, calm, session.host, at, received, soon) else soon
 
 
-def is_under_way(story: Story, session: Session, made: Publication | None, calm: Calm, t: float) -> bool:
-    """Tell whether a message crossed between a broker and its sidecar, and something disturbed the two before `t`."""
+def is_between_brokers(story: Story, session: Session, made: Publication | None, calm: Calm, t: float) -> bool:
+    """Tell whether a message passed between a broker and its sidecar, and a fault disturbed the two before `t`."""
     if made is None:
         return False
     sites = {(one.broker, one.node) for one in (session, made.session) if one.broker}

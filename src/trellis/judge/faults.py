@@ -19,8 +19,8 @@ def is_cut(fault: Disturbed) -> bool:
 def is_between(fault: Disturbed, one: str, other: str) -> bool:
     """Tell whether the fault is on the path between two hosts.
 
-    A cut without `peers` separates its nodes from everybody else. A fault that names nobody may be anywhere, and so may
-    a host without a name.
+    A cut without `peers` separates its nodes from all others. A fault that names no host may be anywhere, and so may a
+    host without a name.
     """
     if fault.kind in HARMLESS or one == other:
         return False
@@ -55,11 +55,11 @@ def is_among(fault: Disturbed, names: Collection[str]) -> bool:
 
 
 def joined(spans: Iterable[tuple[float, float]], gap_s: float = 0.0) -> list[tuple[float, float]]:
-    """Return the spans in order, with those made one that lie no more than `gap_s` apart."""
-    found: list[tuple[float, float]] = []
+    """Return the spans in order. Spans that are at most `gap_s` apart become one."""
+    merged: list[tuple[float, float]] = []
     for begin, end in sorted(spans):
-        if found and begin <= found[-1][1] + gap_s:
-            found[-1] = found[-1][0], max(found[-1][1], end)
+        if merged and begin <= merged[-1][1] + gap_s:
+            merged[-1] = merged[-1][0], max(merged[-1][1], end)
         else:
-            found.append((begin, end))
-    return found
+            merged.append((begin, end))
+    return merged

@@ -1,4 +1,4 @@
-"""Which topics a filter matches, by the rules of MQTT 5, section 4.7. Written for the judge alone.
+"""Tell which topics a filter matches, by the rules of MQTT 5, section 4.7. Written for the judge alone.
 
 Native clients and MQTT clients share topics in part.  [docs/mqtt.md, Clients of `trellis.connect`]
 """
@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 
 class Asked(NamedTuple):
-    """What a subscriber asks for, and which client it is: "native", "mqtt", or empty where nobody knows."""
+    """A filter, and the kind of client that subscribes to it: "native", "mqtt", or empty if that is unknown."""
 
     speaks: str
     filter: str
 
 
 class Said(NamedTuple):
-    """On which topic a client publishes, and which client it is."""
+    """A topic, and the kind of client that publishes on it."""
 
     speaks: str
     topic: str
@@ -34,10 +34,10 @@ def matches(wanted: str, topic: str) -> bool:
     levels, parts = topic.split("/"), wanted.split("/")
     if topic.startswith("$") and parts[0] in ("#", "+"):
         return False
-    for place, part in enumerate(parts):
+    for index, part in enumerate(parts):
         if part == "#":
             return True
-        if place >= len(levels) or part not in ("+", levels[place]):
+        if index >= len(levels) or part not in ("+", levels[index]):
             return False
     return len(parts) == len(levels)
 
@@ -49,7 +49,7 @@ def has_wildcard(wanted: str) -> bool:
 def first_levels(wanted: str, depth: int) -> tuple[str, ...]:
     """Return the levels before the first wildcard, `depth` at most: every topic for the filter begins with them."""
     levels = unshared(wanted).split("/")[:depth]
-    return tuple(levels[: next((place for place, level in enumerate(levels) if has_wildcard(level)), depth)])
+    return tuple(levels[: next((index for index, level in enumerate(levels) if has_wildcard(level)), depth)])
 
 
 def overlay_topic(said: Said, depth: int) -> str:

@@ -73,7 +73,7 @@ class Unsubscribed(Record, frozen=True):
 
 
 class Away(Record, frozen=True):
-    """The connection is lost, or closed, and the session lives on.
+    """The connection is lost, or closed, and the session goes on.
 
     `keeps` tells whether the node keeps messages for the session meanwhile, as MQTT's persistent sessions do.
     """
@@ -147,9 +147,9 @@ class Missed(Record, frozen=True):
 
 
 class Overflowed(Record, frozen=True):
-    """The node says that it has dropped `messages` for want of room, a moment before `t` at most.
+    """The node says that it has dropped a number of `messages` because a limit was reached, shortly before `t`.
 
-    `where`: of its replay window, or of what waits for clients (MQTT) and for its broker.
+    `where`: from its replay window, or from the messages that wait for MQTT clients or for its broker.
     """
 
     node: str
@@ -169,7 +169,7 @@ class Unreachable(Record, frozen=True):
 class Down(Record, frozen=True):
     """A node has crashed, or begins to leave in order (`leave`): `Left` tells when it has left.
 
-    `silent`: nobody can see that, because its machine is gone or cut off, and not its process alone.
+    `silent`: other nodes cannot notice that, because the whole machine is gone or cut off, and not the process alone.
     """
 
     node: str
@@ -194,7 +194,7 @@ class Disturbed(Record, frozen=True):
 
     A fault of the network is on the paths between `nodes` and `peers`. A cut without `peers` separates `nodes` from all
     others. Every other fault is one of the hosts `nodes`. A fault without `nodes` may be anywhere.
-    The kinds `stranger` and `replay` are peers that say what is not true.
+    The kinds `stranger` and `replay` are peers that send false messages.
     """
 
     until: float
@@ -204,7 +204,7 @@ class Disturbed(Record, frozen=True):
 
 
 class Settled(Record, frozen=True):
-    """The driver has healed every fault and waited long enough: whatever is owed has arrived by now."""
+    """The driver has ended every fault and waited long enough: every message that is owed has arrived by now."""
 
 
 Event = (

@@ -1,4 +1,4 @@
-"""What publishers that do not subscribe may forget in a long cut.  [docs/delivery.md, Limits]
+"""Messages that the node of a publisher that does not subscribe may forget in a long cut.  [docs/delivery.md, Limits]
 
 "`interest_ms` does [bound how long an outage may last] for messages of publishers that do not subscribe: where a
 partition leaves only such nodes on a side, they forget what nobody there wants when their interest ends."
@@ -31,7 +31,7 @@ def why_forgotten(story: Story, promise: Promise, made: Publication, reader: Ses
 
 
 def _on_topic(story: Story, made: Publication) -> list[Publication]:
-    """Return what was published through the same node on the same overlay topic."""
+    """Return the publications through the same node on the same overlay topic."""
     topic = overlay_topic(made.said, story.depth)
     return [
         one

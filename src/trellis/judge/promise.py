@@ -1,4 +1,4 @@
-"""What is promised, in numbers, and what a broken promise looks like."""
+"""The promises, in numbers, and the record of a broken promise."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from trellis.judge.story import NEVER
 
 @dataclass(frozen=True)
 class Promise:
-    """What is promised, in numbers. The defaults are those of a node's configuration."""
+    """The promises, in numbers. The defaults are those of a node's configuration."""
 
     copies: int = 2  # nodes that hold an acknowledged message
     depth: int = 2  # levels of an MQTT topic that decide on which overlay topic it travels
     window_s: float = 60.0  # a cut that lasts longer may lose messages
     registered_s: float = 15.0  # a subscriber is known at its topic's home location after so long
     interest_s: float = 60.0  # a node that only publishes on a topic takes part in it for so long
-    learned_s: float = 86_400.0  # a sidecar may keep so long what a client of its broker subscribed to, after its end
-    takeover_s: float = 15.0  # another member of a group gets a message whose node was silent for so long
+    learned_s: float = 86_400.0  # a sidecar may keep the subscriptions of a client of its broker so long after its end
+    takeover_s: float = 15.0  # another member of a group gets a message if the node of the first is silent for so long
     outcome_s: float = 45.0  # a publication is acknowledged or refused within this time
     confirm_s: float = 60.0  # a subscription is confirmed within this time of calm
     settle_s: float = 25.0  # after the last fault, until everything flows again
@@ -26,12 +26,12 @@ class Promise:
     grace_s: float = 5.0  # from the acknowledgement to the last subscriber, in calm
     retained_s: float = 5.0  # a retained message comes within this time of the confirmation
     recalled_s: float = 15.0  # the same, for wildcards
-    retained_max: int = 10_000  # topics with a retained message that a node keeps; of more it may lack any
+    retained_max: int = 10_000  # topics with a retained message that a node keeps; if there are more, it may lack any
     heal_s: float = NEVER  # a message comes within this time of its acknowledgement and of the last fault
-    alone_s: float = 5.0  # a node answers within this time when all others have ended for all to see
+    alone_s: float = 5.0  # a node answers within this time when all others have ended and it could notice that
     accept_s: float = NEVER  # a node that has been up and undisturbed for so long takes clients
     acknowledge_s: float = 14.0  # no acknowledgement takes longer, while nothing but crashes disturbs the mesh
-    start_s: float = 20.0  # a node that has started is sure of itself by then
+    start_s: float = 20.0  # after so long a node that has started acknowledges as fast as any other
     restart_s: float = NEVER  # a node that is back in a calm mesh answers publications on known topics within this time
     clients_max: dict[str, int] = field(default_factory=dict)  # a node with so many may turn others away: by `speaks`
     sessions_max: int | None = None  # the same for sessions of MQTT clients, connected or not
@@ -53,7 +53,7 @@ class Violation:
 
 @dataclass
 class Counts:
-    """How much was judged: a verdict over nothing is worth nothing."""
+    """How much was judged. A verdict that rests on no deliveries is worth nothing."""
 
     owed: int = 0
     excused: Counter[str] = field(default_factory=Counter)  # lost or twice, and allowed: why, and how often

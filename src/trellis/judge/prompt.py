@@ -1,4 +1,4 @@
-"""Promises about time: what is owed comes soon after the last fault, and nobody waits for nodes that have ended."""
+"""Promises about time: owed messages come soon after the last fault, and no node waits for nodes that have ended."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from trellis.judge.calm import Calm
 from trellis.judge.filters import reaches
 from trellis.judge.interest import why_forgotten
+from trellis.judge.limits import follows_a_drop, may_be_full
 from trellis.judge.promise import Promise, Violation
-from trellis.judge.room import follows_a_drop, may_be_full
 from trellis.judge.story import NEVER, Publication, Story, Subscription
 
 _OVERTAKES_S = 1.0
@@ -24,12 +24,12 @@ def late(story: Story, promise: Promise) -> Iterator[Violation]:
         return
     calm = Calm(story, promise.heal_s, promise.heal_s)
     for session in story.sessions.values():
-        newest = 0.0  # when the newest of the messages was published that it has got so far
+        newest = 0.0  # publication time of the newest message that the session has got so far
         had: set[str] = set()  # a message that comes again is not late
         for got in session.received:
             made = story.publications.get(got.message)
             if made is None or got.retained or session.broker or made.session.broker:
-                continue  # brokers acknowledge for themselves, and keep what their sidecars cannot carry yet
+                continue  # Brokers acknowledge messages, and keep those that their sidecars cannot carry yet.
             if got.message in had:
                 continue
             had.add(got.message)
@@ -54,7 +54,7 @@ def _owes(one: Subscription, made: Publication, due: float) -> bool:
 
 
 def alone(story: Story, promise: Promise) -> Iterator[Violation]:
-    """A node that is left alone, because all others have ended for all to see, answers publications at once."""
+    """A node that is alone, because all others have ended and it could notice, answers publications at once."""
     nodes = story.nodes()
     for made in story.publications.values():
         others = nodes - {made.session.node_at(made.began)}
@@ -70,10 +70,10 @@ def alone(story: Story, promise: Promise) -> Iterator[Violation]:
 
 
 def restarted(story: Story, promise: Promise) -> Iterator[Violation]:
-    """A node that has restarted in a calm mesh acknowledges soon what subscribers at enough other nodes have as well.
+    """A node that has restarted in a calm mesh soon acknowledges messages on topics with enough other subscribers.
 
-    What fewer nodes subscribe to than there are to be copies waits until that is certain. What was published before it
-    waits as well: a client gets its answers in order.
+    If fewer nodes subscribe to a topic than copies are demanded, the acknowledgement waits until that is certain. Later
+    publications of the client wait as well, because a client gets its answers in order.
     """
     if promise.restart_s == NEVER:
         return
@@ -137,7 +137,7 @@ def kept_out(story: Story, promise: Promise) -> Iterator[Violation]:
 
 
 def _down_since(story: Story, node: str, t: float) -> float:
-    """Return since when `node` is down at `t` for all to see, or NEVER."""
+    """Return since when `node` is down at `t` so that others can notice it, or NEVER."""
     downs = [one for one in story.downs if one.node == node and one.t <= t]
     if not downs or any(one.node == node and downs[-1].t <= one.t <= t for one in story.ups):
         return NEVER

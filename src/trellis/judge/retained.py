@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from trellis.judge.calm import Calm
 from trellis.judge.excuses import lost_its_connection, repetitions, unexcused
 from trellis.judge.filters import has_wildcard
+from trellis.judge.limits import TOLD_S
 from trellis.judge.promise import Counts, Promise, Violation
-from trellis.judge.room import TOLD_S
 from trellis.judge.story import NEVER, Publication, Story, Subscription
 
 
@@ -24,7 +24,7 @@ def retained(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iter
     yield from _too_often(story, promise, calm)
     if len({made.topic for made in story.publications.values() if made.retain}) > promise.retained_max:
         return
-    calm = Calm(story, promise.registered_s, promise.grace_s)  # by then every node knows again who subscribes
+    calm = Calm(story, promise.registered_s, promise.grace_s)  # By then every node knows all subscribers again.
     for one in story.subscriptions():
         # A broker keeps retained messages of its own, and native clients get none.
         is_judged = one.is_promised and one.confirmed < NEVER and not one.is_shared and not one.session.broker

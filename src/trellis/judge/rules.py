@@ -1,4 +1,4 @@
-"""One function for each promise. Each yields what broke it.
+"""One function for each promise. Each yields the violations of its promise.
 
 The comments quote `docs/delivery.md` and `docs/mqtt.md`, which are all that this module knows.
 """
@@ -12,19 +12,19 @@ from collections.abc import Iterator
 from trellis.judge.behind import Behind
 from trellis.judge.calm import Calm
 from trellis.judge.copies import APART_S, LONG
-from trellis.judge.excuses import is_under_way, lost_its_connection, repetitions, spread_by, unexcused, why_lost
+from trellis.judge.excuses import is_between_brokers, lost_its_connection, repetitions, spread_by, unexcused, why_lost
 from trellis.judge.faults import is_among, joined
 from trellis.judge.filters import Said, overlay_topic
 from trellis.judge.history import Received
 from trellis.judge.interest import why_forgotten
+from trellis.judge.limits import Drops, may_be_full, was_pushed_out
 from trellis.judge.promise import Counts, Promise, Violation
-from trellis.judge.room import Room, may_be_full, was_pushed_out
 from trellis.judge.silent import why_missed
 from trellis.judge.story import NEVER, Publication, Session, Story, Subscription
 
 
 def not_what_was_published(story: Story, promise: Promise) -> Iterator[Violation]:
-    """A client gets what somebody published, on the topic on which it was published.
+    """A client gets only messages that were published, on the topic on which they were published.
 
     Native clients get messages of MQTT clients on the overlay topic, which is the first levels of the whole one.
     """
@@ -49,7 +49,8 @@ def not_what_was_published(story: Story, promise: Promise) -> Iterator[Violation
 def not_subscribed(story: Story, calm: Calm) -> Iterator[Violation]:
     """A client gets nothing that it did not ask for.
 
-    What was under way when it unsubscribed may still come, also after UNSUBACK.  [MQTT 5, 3.10.4; 3.1.1, 3.10.4]
+    A message that was on its way when the client unsubscribed may still come, also after UNSUBACK.
+    [MQTT 5, 3.10.4; 3.1.1, 3.10.4]
     """
     for session in story.sessions.values():
         for got in session.received:
@@ -65,7 +66,7 @@ def not_subscribed(story: Story, calm: Calm) -> Iterator[Violation]:
 def _over_by(subscription: Subscription, calm: Calm) -> float:
     """Return until when a client may get what was published before its subscription was over.
 
-    A slow application reads after the end of its session what the connection had brought.
+    A slow application may read messages after the end of its session, if the connection had brought them before.
     """
     if subscription.last >= subscription.session.ended:
         return NEVER
@@ -80,10 +81,10 @@ def _matching(session: Session, got: Received, made: Publication | None) -> list
 
 
 def older_than_subscribed(story: Story, promise: Promise) -> Iterator[Violation]:
-    """What was acknowledged long before the client asked is handed over only as a retained message.
+    """A message that was acknowledged long before the client subscribed comes only as a retained message.
 
-    What was published while an earlier subscription stood may still be under way. A broker keeps messages by itself.
-    A fault may hold a message up, and its age does not count the time on the network.
+    Messages that were published during an earlier subscription may still be on their way. A broker keeps messages by
+    itself. A fault may hold a message up, and its age does not count the time on the network.
     """
     calm = Calm(story, promise.registered_s, promise.grace_s)
     for session in story.sessions.values():
@@ -113,9 +114,10 @@ def older_than_subscribed(story: Story, promise: Promise) -> Iterator[Violation]
 def twice(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator[Violation]:
     """No application gets a message twice.
 
-    Three cases are allowed. A node that has restarted does not know what it had taken in and not acknowledged, so the
-    publisher's repetition counts as new. A session that comes back gets again what it had not acknowledged. What is
-    under way between a broker and its sidecar when their connection breaks, or when one of them ends, may come again.
+    Three cases are allowed. A node that has restarted has forgotten the messages that it had not acknowledged, so the
+    publisher's repetition counts as new. A session that comes back gets the messages again that it had not
+    acknowledged. Messages on their way between a broker and its sidecar may come again, if their connection breaks or
+    one of them ends.
     """
     for session in story.sessions.values():
         times: dict[str, list[float]] = defaultdict(list)
@@ -126,7 +128,7 @@ def twice(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterato
             if len(when) < 2 or story.may_be_false(when[0] - promise.spread_s, when[-1], promise.window_s):
                 continue
             made = story.publications.get(message)
-            if is_under_way(story, session, made, calm, when[-1]):
+            if is_between_brokers(story, session, made, calm, when[-1]):
                 counts.excused["twice: it was under way between a broker and its sidecar"] += 1
                 continue
             repeated = 0
@@ -153,8 +155,8 @@ def _more_than_one(session: Session, made: Publication | None) -> int:
 def both_of_a_group(story: Story, promise: Promise) -> Iterator[Violation]:
     """One of the sessions that share a subscription gets each message.
 
-    What a session has not acknowledged when its connection is lost, or when it ends, may go to another one. So may a
-    message of "a node [that] is silent for `share_takeover_s` and lives on".
+    A message may go to another session if the first one has not acknowledged it when its connection is lost or when it
+    ends. So may a message of a node that is silent for `share_takeover_s` and goes on running.
     """
     takers: dict[tuple[str, str], list[tuple[float, Session]]] = defaultdict(list)
     for shared in story.by_filter.values():
@@ -216,14 +218,14 @@ def out_of_order(story: Story, promise: Promise, calm: Calm) -> Iterator[Violati
             may_overtake = made.qos == 0 and bool(session.broker or made.session.broker)
             key = made.session.name, made.topic, made.node, starts, may_overtake
             before = last.get(key)
-            if before is None or before.place < made.place:
+            if before is None or before.number < made.number:
                 before = newest.get(key[1:])
                 if before is not None and (before.began <= made.acknowledged or made.session.broker):
                     before = None  # they were under way to the node at the same time
             if key[1:] not in newest or newest[key[1:]].began < made.began:
                 newest[key[1:]] = made
             if before is not None:
-                if is_under_way(story, session, made, calm, got.t) or was_pushed_out(story, made, got.t):
+                if is_between_brokers(story, session, made, calm, got.t) or was_pushed_out(story, made, got.t):
                     continue  # it comes again, behind others
                 text = f"{session.name} got {made.message} after {before.message}, which was published later"
                 yield Violation("order", got.t, text, session.name, made.message)
@@ -237,7 +239,7 @@ def lost(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator
     A session that is away gets what is kept for it when it is back. Of a shared subscription one session gets it.
     """
     shared, all_got = _received_by_groups(story), dict[str, set[str]]()
-    room, behind = Room(story, promise), Behind(story)
+    drops, behind = Drops(story, promise), Behind(story)
     for subscription in story.subscriptions():
         session = subscription.session
         if subscription.confirmed == NEVER or not subscription.is_promised:
@@ -267,7 +269,7 @@ def lost(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator
             )
             if excuse is None and story.overflows:
                 spread = spread_by(story, promise, made, session)
-                excuse = room.why_lost(made, session, _due(session, made, calm), spread)
+                excuse = drops.why_lost(made, session, _due(session, made, calm), spread)
             if excuse is not None:
                 counts.excused[f"lost: {excuse}"] += 1
                 continue
@@ -290,11 +292,11 @@ def _due(session: Session, made: Publication, calm: Calm) -> float:
 
 def _received_by_groups(story: Story) -> dict[str, set[str]]:
     """Return by shared filter what the sessions that share it have got, together."""
-    found: dict[str, set[str]] = defaultdict(set)
-    for one in story.subscriptions():
-        if one.is_shared:
-            found[one.filter] |= one.session.got()
-    return found
+    received: dict[str, set[str]] = defaultdict(set)
+    for subscription in story.subscriptions():
+        if subscription.is_shared:
+            received[subscription.filter] |= subscription.session.got()
+    return received
 
 
 def unanswered(story: Story, promise: Promise, calm: Calm) -> Iterator[Violation]:
@@ -367,7 +369,7 @@ def _published(story: Story, subscription: Subscription) -> Iterator[Publication
         if not subscription.is_owed(said):
             continue
         made = story.by_topic[said]
-        first = bisect_left(made, subscription.first, key=lambda one: one.place)
+        first = bisect_left(made, subscription.first, key=lambda one: one.number)
         for one in made[first:]:
             if one.began >= subscription.ended:
                 break

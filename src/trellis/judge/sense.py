@@ -1,4 +1,4 @@
-"""Whether a history makes sense in itself. A history that does not is worth no verdict.
+"""Check that a history does not contradict itself. If it does, no verdict can rest on it.
 
 Clients notice late that a connection has broken, and drivers write it down with the time at which it may have broken.
 So a client may still ask and publish for a while after its end. But it gets no answer then. An application may read
@@ -25,11 +25,11 @@ from trellis.judge.history import (
 from trellis.judge.promise import Promise, Violation
 from trellis.judge.story import Session, Story
 
-_NOTICE_S = 8.0  # until what was under way at an end is read, by clients that read slowly as well
+_NOTICE_S = 8.0  # within this time also slow clients read the messages that were on their way at an end
 
 
 def nonsense(story: Story, promise: Promise, history: History) -> Iterator[Violation]:
-    """The history itself makes sense."""
+    """Yield the contradictions of a history."""
     for fault in story.faults:
         yield Violation("history", 0.0, fault)
     ended: dict[str, Down | None] = {}  # by node, its last end; None: it has started since
@@ -66,7 +66,7 @@ def _of_session(story: Story, session: Session, one: Event, away: set[str]) -> s
             if t > session.ended:
                 return f"session {session.name} is back, and ended at {session.ended:.3f} s"
         case Confirmed() if session.broker:
-            pass  # whoever watches its sidecar says so, and has not noticed the end of the client either
+            pass  # The observer of its sidecar reports that, and has not noticed the end of the client either.
         case Confirmed(t) | Acknowledged(t):
             if t > session.ended + _NOTICE_S:
                 kind = type(one).__name__.lower()
@@ -84,7 +84,7 @@ def _of_session(story: Story, session: Session, one: Event, away: set[str]) -> s
 def _at_no_node(
     story: Story, promise: Promise, session: Session, one: Event, ended: dict[str, Down | None]
 ) -> str | None:
-    """Return what is wrong with an event that takes a node that runs. A broker runs without its sidecar."""
+    """Return what is wrong with an event that needs a running node. A broker runs without its sidecar."""
     if session.broker or isinstance(one, Away):
         return None
     if one.t == session.ended:  # its CONNECT was not answered: nobody knows whether its will has come to the node

@@ -1,4 +1,4 @@
-"""What a wildcard may miss of nodes that were silent when it was confirmed.  [docs/mqtt.md, Wildcards, The moment]
+"""Messages that a wildcard may miss, of nodes that were silent when it was confirmed.  [docs/mqtt.md, Wildcards]
 
 "If a node does not answer within `suback_s` [...], SUBACK is sent all the same [...]. What is published through such a
 node before it has taken the pattern in may be missed. After ten seconds without an answer nobody waits for that node

@@ -35,20 +35,20 @@ from trellis.judge.history import (
 )
 
 NEVER = math.inf
-LIES = ("stranger", "replay")  # kinds of `Disturbed`: a peer says what is not true
+LIES = ("stranger", "replay")  # kinds of `Disturbed` in which a peer sends false messages
 
 
 @dataclass
 class Subscription:
-    """One filter of one session, from the request to the end. Times are seconds; `NEVER` where it did not happen."""
+    """One filter of one session, from the request to the end. Times are seconds; `NEVER` if it did not happen."""
 
     session: Session
     filter: str
     asked: float
     confirmed: float = NEVER
     is_promised: bool = True
-    first: int = 0  # the place of the first publication after the confirmation
-    asks: list[float] = field(default_factory=list)  # when the client asked for it, the first time and again
+    first: int = 0  # number of the first publication after the confirmation
+    asks: list[float] = field(default_factory=list)  # times of all requests of the client
     ended: float = NEVER  # unsubscribed, or the session ended, or it was away and nothing is kept for it
     over: float = NEVER  # the node has confirmed the end
 
@@ -60,12 +60,12 @@ class Subscription:
         return reaches(said, self.wish, self.session.depth)
 
     def is_owed(self, said: Said) -> bool:
-        """Tell whether the publication is for this subscription, and cannot be missed where all is well."""
+        """Tell whether the publication is for this subscription, and must not be missed in a calm mesh."""
         return self.is_promised and self.wants(said) and not may_miss(said, self.wish, self.session.depth)
 
     @property
     def last(self) -> float:
-        """Return when the node knew at the latest that it has ended, as far as the history tells."""
+        """Return the latest time at which the node learned of its end, as far as the history tells."""
         return self.ended if self.over == NEVER else self.over
 
     @property
@@ -103,11 +103,11 @@ class Session:
 
     def node_at(self, t: float) -> str:
         """Return the node that the session was connected to at `t`, or the last one before."""
-        found = self.nodes[0][1]
+        latest = self.nodes[0][1]
         for since, node in self.nodes:
             if since <= t:
-                found = node
-        return found
+                latest = node
+        return latest
 
     def was_away(self, begin: float, end: float) -> bool:
         """Tell whether the session had no connection at any time between `begin` and `end`."""
@@ -126,10 +126,10 @@ class Publication:
     message: str
     topic: str
     began: float
-    place: int  # among all publications of the history, in the order in which they began
+    number: int  # counts all publications of the history from 0, in the order in which they began
     qos: int = 1
     retain: bool = False
-    removes: bool = False  # the retained message of its topic; nobody receives it under its name
+    removes: bool = False  # It removes the retained message of its topic. No client receives it under its name.
     acknowledged: float = NEVER
     refused: float = NEVER
     holders: tuple[str, ...] = ()
@@ -138,12 +138,12 @@ class Publication:
 
     @property
     def sent(self) -> float:
-        """Return when the publisher sent it, the last time before its acknowledgement. Who was away sends again."""
+        """Return when the publisher last sent it before its acknowledgement. A client that was away sends it again."""
         return max((t for t in self.session.backs if self.began <= t <= self.acknowledged), default=self.began)
 
     @property
     def answered(self) -> float:
-        """Return when the client heard the outcome."""
+        """Return when the client was told the outcome."""
         return min(self.acknowledged, self.refused)
 
     @property
@@ -158,7 +158,7 @@ class Publication:
 
 @dataclass
 class Story:
-    """Everything that the rules ask for."""
+    """A history in the form in which the rules read it."""
 
     sessions: dict[str, Session] = field(default_factory=dict)
     publications: dict[str, Publication] = field(default_factory=dict)
@@ -170,7 +170,7 @@ class Story:
     overflows: list[Overflowed] = field(default_factory=list)
     unreachable: list[Unreachable] = field(default_factory=list)
     settled: list[float] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)  # what makes no sense in the history itself
+    faults: list[str] = field(default_factory=list)  # contradictions in the history itself
     end: float = 0.0
     depth: int = 2
     lies: list[Disturbed] = field(default_factory=list)
@@ -204,15 +204,15 @@ class Story:
         key = said, is_on.__name__
         if key not in self._on_topic:
             possible = (asked for start in _starts(said, self.depth) for asked in self._filters.get(start, ()))
-            found = (asked for asked in possible if is_on(said, asked, self.depth))
-            self._on_topic[key] = [one for asked in found for one in self.by_filter[asked]]
+            filters = (asked for asked in possible if is_on(said, asked, self.depth))
+            self._on_topic[key] = [one for asked in filters for one in self.by_filter[asked]]
         return self._on_topic[key]
 
     def retained_under(self, topic: str) -> list[Publication]:
         """Return the retained messages on `topic` and on the topics below it."""
         if topic not in self._retained:
-            found = (made for said, made in self.by_topic.items() if f"{said.topic}/".startswith(f"{topic}/"))
-            self._retained[topic] = [one for made in found for one in made if one.retain]
+            below = (made for said, made in self.by_topic.items() if f"{said.topic}/".startswith(f"{topic}/"))
+            self._retained[topic] = [one for made in below for one in made if one.retain]
         return self._retained[topic]
 
     def subscriptions(self) -> Iterator[Subscription]:
@@ -220,9 +220,10 @@ class Story:
             yield from session.subscriptions
 
     def may_be_false(self, begin: float, end: float, window_s: float) -> bool:
-        """Tell whether a peer that says what is not true could change messages between `begin` and `end`.
+        """Tell whether a peer that sends false messages could change others between `begin` and `end`.
 
-        What it says counts for one window after it has gone.  [docs/tls.md, What a malicious member can still do]
+        Its messages may have effects for one window after it has gone.  [docs/tls.md, What a malicious member can still
+        do]
         """
         return any(one.t <= end and one.until + window_s >= begin for one in self.lies)
 
@@ -246,8 +247,8 @@ class Story:
 
     def nodes(self) -> set[str]:
         """Return the nodes that the history names."""
-        found = {one.node for one in self.ups} | {one.node for one in self.downs}
-        return found | {node for session in self.sessions.values() for _, node in session.nodes}
+        nodes = {one.node for one in self.ups} | {one.node for one in self.downs}
+        return nodes | {node for session in self.sessions.values() for _, node in session.nodes}
 
     def gone_by(self, down: Down, window_s: float) -> float:
         """Return when the process of a node has ended. One that leaves is gone after a window, or as `Left` tells."""
@@ -296,7 +297,7 @@ def tell(history: History, depth: int = 2) -> Story:
 def _ended(story: Story, one: Disturbed) -> Disturbed:
     """Return the fault with the time at which it ended as far as the history tells.
 
-    `Settled` says that every fault is healed, and nobody watched after the last event.
+    At `Settled` every fault has ended, and nothing was observed after the last event.
     """
     if one.until < one.t:
         story.faults.append(f"{one.t:.3f} s: {one.kind} ends before it begins, at {one.until:.3f} s")
@@ -314,7 +315,7 @@ def _of_session(story: Story, session: Session, event: object) -> None:
     match event:
         case Subscribing(t, _, wanted):
             open_ones = [one for one in session.subscriptions if one.filter == wanted and one.ended == NEVER]
-            if not open_ones:  # a client that has not noticed yet that its session is lost still asks
+            if not open_ones:  # A client may also ask when it has not yet noticed that its session is lost.
                 session.subscriptions.append(Subscription(session, wanted, t, ended=session.ended, asks=[t]))
             for one in open_ones:
                 one.asks.append(t)
@@ -372,14 +373,14 @@ def _of_session(story: Story, session: Session, event: object) -> None:
 
 
 def _find(story: Story, session: Session, t: float, message: str) -> Publication | None:
-    """Return the publication whose outcome `session` has heard, or None if another session published it."""
-    found = story.publications.get(message)
-    if found is None:
+    """Return the publication whose outcome `session` was told, or None if another session published it."""
+    made = story.publications.get(message)
+    if made is None:
         story.faults.append(f"{t:.3f} s: an outcome of {message}, which nobody published")
-    elif found.session is not session:
-        story.faults.append(f"{t:.3f} s: {session.name} hears the outcome of {message} of {found.session.name}")
+    elif made.session is not session:
+        story.faults.append(f"{t:.3f} s: {session.name} hears the outcome of {message} of {made.session.name}")
         return None
-    return found
+    return made
 
 
 def _end_subscriptions(session: Session, t: float) -> None:

@@ -1,4 +1,4 @@
-"""All rules together, and what they found."""
+"""All rules together, and the verdict."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from trellis.judge import prompt, rules
 from trellis.judge.calm import Calm
 from trellis.judge.copies import copies
 from trellis.judge.history import History
+from trellis.judge.limits import untold
 from trellis.judge.promise import Counts, Promise, Violation
 from trellis.judge.retained import retained
-from trellis.judge.room import untold
 from trellis.judge.sense import nonsense
 from trellis.judge.story import NEVER, tell
 
@@ -39,7 +39,7 @@ _SHOWN = 10
 
 @dataclass
 class Verdict:
-    """What a history shows. `violations` are in the order of time."""
+    """The result of judging a history. `violations` are in the order of time."""
 
     sessions: int
     subscriptions: int
@@ -83,7 +83,7 @@ class Verdict:
         }
 
     def rows(self) -> Iterator[tuple[str, object]]:
-        """Return what a person reads first."""
+        """Yield the rows of the table for the terminal."""
         yield "sessions", self.sessions
         yield "subscriptions, of them confirmed", f"{self.subscriptions:,}, {self.confirmed:,}"
         yield "published", self.published
@@ -98,7 +98,7 @@ class Verdict:
         yield "violations", len(self.violations)
 
     def lines(self) -> Iterator[str]:
-        """Return the first violations, one sentence each, and then the verdict."""
+        """Yield the first violations, one sentence each, and then the verdict."""
         for one in self.violations[:_SHOWN]:
             yield f"{one.t:.3f} s, {one.kind}: {one.text}"
         if len(self.violations) > _SHOWN:
@@ -115,29 +115,29 @@ class Verdict:
 
 
 def judge(history: History, promise: Promise | None = None) -> Verdict:
-    """Judge what clients saw. The verdict depends on the history and on the promise, and on nothing else."""
+    """Judge a history. The verdict depends on the history and on the promise, and on nothing else."""
     promise = promise or Promise()
     story = tell(history, promise.depth)
     calm = Calm(story, promise.settle_s, promise.grace_s)
     counts = Counts()
-    found = list(nonsense(story, promise, history))
-    found += rules.not_what_was_published(story, promise)
-    found += rules.not_subscribed(story, calm)
-    found += rules.older_than_subscribed(story, promise)
-    found += rules.twice(story, promise, calm, counts)
-    found += rules.both_of_a_group(story, promise)
-    found += retained(story, promise, calm, counts)
-    found += rules.out_of_order(story, promise, calm)
-    found += rules.lost(story, promise, calm, counts)
-    found += untold(story, promise)
-    found += copies(story, promise, calm, counts)
-    found += rules.unanswered(story, promise, calm)
-    found += rules.refused_in_calm(story, promise, calm)
-    found += rules.late(story, promise)
-    found += prompt.late(story, promise)
-    found += prompt.alone(story, promise)
-    found += prompt.restarted(story, promise)
-    found += prompt.kept_out(story, promise)
+    violations = list(nonsense(story, promise, history))
+    violations += rules.not_what_was_published(story, promise)
+    violations += rules.not_subscribed(story, calm)
+    violations += rules.older_than_subscribed(story, promise)
+    violations += rules.twice(story, promise, calm, counts)
+    violations += rules.both_of_a_group(story, promise)
+    violations += retained(story, promise, calm, counts)
+    violations += rules.out_of_order(story, promise, calm)
+    violations += rules.lost(story, promise, calm, counts)
+    violations += untold(story, promise)
+    violations += copies(story, promise, calm, counts)
+    violations += rules.unanswered(story, promise, calm)
+    violations += rules.refused_in_calm(story, promise, calm)
+    violations += rules.late(story, promise)
+    violations += prompt.late(story, promise)
+    violations += prompt.alone(story, promise)
+    violations += prompt.restarted(story, promise)
+    violations += prompt.kept_out(story, promise)
     made = story.publications.values()
     subscriptions = list(story.subscriptions())
     return Verdict(
@@ -149,5 +149,5 @@ def judge(history: History, promise: Promise | None = None) -> Verdict:
         refusals=Counter(one.reason for one in made if one.refused < NEVER),
         received=sum(len(one.received) for one in story.sessions.values()),
         counts=counts,
-        violations=sorted(found, key=lambda one: (one.t, KINDS.index(one.kind), one.text)),
+        violations=sorted(violations, key=lambda one: (one.t, KINDS.index(one.kind), one.text)),
     )

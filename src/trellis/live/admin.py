@@ -134,13 +134,13 @@ def snapshot(node: LiveNode) -> dict[str, Any]:
         "complaints": [one.text for one in node.health.complaints()],
         "mends": [
             {"cause": one.cause, "node": one.node, "number": one.number, "at_ms": one.at_ms, "ms": one.ms}
-            for one in node.mends.latest
+            for one in node.repairs.latest
         ],
         "mending": [
             {"cause": one.cause, "node": one.node, "number": one.number, "at_ms": one.at_ms}
-            for one, _ in node.mends.open.values()
+            for one, _ in node.repairs.open.values()
         ],
-        "clients": len(node.door.clients),
+        "clients": len(node.client_port.clients),
         "counters": {
             "published": of_clients(found, "published"),
             "acknowledged": of_clients(found, "acknowledged"),

@@ -54,7 +54,7 @@ class Keeper:
         durable.restore(self.log.restored())
         state.durable = durable
         self.log.begin()
-        found = self.log.found
+        found = self.log.recovered
         log.info("%s: the store has messages: %d", self.node.name, durable.restored)
         if found.torn_bytes:
             log.info("%s: the last write to the store was not complete: %d bytes", self.node.name, found.torn_bytes)
@@ -96,7 +96,7 @@ class Keeper:
             "written_bytes": self.batch_bytes,
             "no_space": self.no_space,
             "unreadable": self.log.unreadable,
-            "damaged": len(self.log.found.damaged),
+            "damaged": len(self.log.recovered.damaged),
         }
 
     def _write(self) -> None:

@@ -1,7 +1,7 @@
 """Apply the access list to clients of the client port: what they may read, and how much.  [docs/access.md]
 
-The client port (`door.py`) calls these functions. In all of them `stream.tag` is the client behind a stream, with its
-user (`who`) and the topics that it subscribes to (`topics`).
+The client port (`client_port.py`) calls these functions. In all of them `stream.tag` is the client behind a stream,
+with its user (`who`) and the topics that it subscribes to (`topics`).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from trellis.live.addresses import parse_address, show_address
 from trellis.live.config import NodeConfig
 from trellis.live.files import allow_files
-from trellis.live.rest import Rest
+from trellis.live.pauses import Pauses
 from trellis.live.shell import LiveNode
 
 log = logging.getLogger("trellis.live")
@@ -65,7 +65,7 @@ async def run_node(config: NodeConfig, is_up: Callable[[dict[str, object]], None
 
     loop.add_signal_handler(signal.SIGHUP, node.reload)
     await node.start()
-    node.rest = Rest(loop)
+    node.pauses = Pauses(loop)
     _collect_less()
     for one in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(one, on_signal)
@@ -74,7 +74,7 @@ async def run_node(config: NodeConfig, is_up: Callable[[dict[str, object]], None
         "cluster": config.cluster,
         "life": node.life,
         "listen": show_address(parse_address(config.listen)[0], node.transport.port),
-        "client_listen": show_address(parse_address(config.client_listen)[0], node.door.port),
+        "client_listen": show_address(parse_address(config.client_listen)[0], node.client_port.port),
         "pid": os.getpid(),
     }
     if node.admin is not None:

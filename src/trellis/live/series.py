@@ -15,8 +15,8 @@ from trellis import __version__
 from trellis.live.frames import VERSION
 from trellis.live.health import KINDS, unready
 from trellis.live.link_requests import link_counts
-from trellis.live.mends import BOUNDS_MS, CAUSES
 from trellis.live.metrics import Exposition, Labels, cpu_seconds, resident_bytes, slug
+from trellis.live.repair_times import BOUNDS_MS, CAUSES
 from trellis.protocols.mesh.codecs import UNIONS
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.pieces import DROPPED as PIECES_DROPPED
@@ -155,13 +155,13 @@ def _health(page: Exposition, node: LiveNode) -> None:
 
 
 def _mends(page: Exposition, node: LiveNode) -> None:
-    running = Counter(one.cause for one, _ in node.mends.open.values())
+    running = Counter(one.cause for one, _ in node.repairs.open.values())
     page.gauge("trellis_mends_running", "Repairs under way here.", _each("cause", CAUSES, running))
     page.histogram(
         "trellis_mend_seconds",
         "Repairs that this node coordinated, from their first question to links that stand.",
         tuple(bound / 1_000 for bound in BOUNDS_MS),
-        [({"cause": cause}, node.mends.buckets[cause], node.mends.sum_ms[cause] / 1_000) for cause in CAUSES],
+        [({"cause": cause}, node.repairs.buckets[cause], node.repairs.sum_ms[cause] / 1_000) for cause in CAUSES],
     )
 
 
@@ -227,22 +227,22 @@ def _delivery(page: Exposition, node: LiveNode) -> None:
 
 
 def _streams(page: Exposition, node: LiveNode) -> None:
-    peers, door = node.transport, node.door
+    peers, port = node.transport, node.client_port
     page.gauge("trellis_peer_streams", "Streams to other nodes.", len(peers.peers))
     versions = Counter(str(stream.tag.version) for stream in peers.peers.values())
     listed = tuple(str(one) for one in range(1, VERSION + 1))
     by_version = _each("version", listed, versions)
     page.gauge("trellis_peers_by_version", "Streams to other nodes, by the protocol spoken on them.", by_version)
-    page.gauge("trellis_clients", "Clients that are connected.", len(door.clients))
+    page.gauge("trellis_clients", "Clients that are connected.", len(port.clients))
     queues: Samples = []
     queued_bytes: Samples = []
-    for who, streams in (("peers", list(peers.peers.values())), ("clients", list(door.streams))):
+    for who, streams in (("peers", list(peers.peers.values())), ("clients", list(port.streams))):
         queues.append(({"to": who}, sum(len(one.outbox) for one in streams)))
         queued_bytes.append(({"to": who}, sum(one.outbox.bytes for one in streams)))
     page.gauge("trellis_queue_frames", "Frames that wait for slow readers.", queues)
     page.gauge("trellis_queue_bytes", "Their bytes.", queued_bytes)
     cuts: Samples = []
-    for who, counters in (("peer", peers.counters), ("client", door.counters)):
+    for who, counters in (("peer", peers.counters), ("client", port.counters)):
         found = _each("reason", CUT[who], _behind("cut ", counters))
         cuts += [({"who": who, **labels}, count) for labels, count in found]
     page.counter("trellis_cut_off_total", "Streams that this node ended, and why.", cuts)
@@ -253,9 +253,9 @@ def _streams(page: Exposition, node: LiveNode) -> None:
     page.counter(
         "trellis_streams_broken_total", "Streams to peers that broke without a word.", peers.counters["broken"]
     )
-    denied: Samples = [({"what": one}, door.counters[f"{one} denied"]) for one in ("reads", "subscriptions", "writes")]
+    denied: Samples = [({"what": one}, port.counters[f"{one} denied"]) for one in ("reads", "subscriptions", "writes")]
     page.counter("trellis_denied_total", "What the access list denied to clients of the client port.", denied)
-    page.counter("trellis_client_messages_total", "Messages given to clients.", door.counters["delivered"])
+    page.counter("trellis_client_messages_total", "Messages given to clients.", port.counters["delivered"])
 
 
 def _traffic(page: Exposition, node: LiveNode) -> None:

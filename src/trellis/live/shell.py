@@ -2,7 +2,7 @@
 
     frames of peers, timers, requests of clients  ->  `MeshNode`  ->  effects  ->  frames, timers, clients
 
-`LiveNode` owns all parts of a node: the transport to peers, the client port (`door`), the MQTT listener, the admin port
+`LiveNode` owns all parts of a node: the transport to peers, the client port, the MQTT listener, the admin port
 and the timers. They call it with inputs. It hands each input to the `MeshNode`, which knows no sockets and no clock,
 and then carries out the effects that this returns.
 
@@ -25,15 +25,15 @@ import msgspec
 from trellis.live.access import Gate
 from trellis.live.addresses import parse_address
 from trellis.live.admin import Admin
+from trellis.live.client_port import ClientPort
 from trellis.live.clock import life_now, monotonic_ms, wall_ms, wall_s
 from trellis.live.config import NodeConfig
-from trellis.live.door import Door
 from trellis.live.exchange import PIECES_TIMER, Exchange
 from trellis.live.frames import Address
 from trellis.live.health import Health
 from trellis.live.machine import machine
-from trellis.live.mends import MendClock
 from trellis.live.meshes import make_mesh
+from trellis.live.repair_times import RepairClock
 from trellis.live.story import Story
 from trellis.live.subscriptions import Subscriptions
 from trellis.live.talk import CLIENT_VERSION, Welcome
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from trellis.live.keeper import Keeper
     from trellis.live.kept import KeptClients
     from trellis.live.mqtt.listener import MqttListener
-    from trellis.live.rest import Rest
+    from trellis.live.pauses import Pauses
     from trellis.store.disk import Disk
 
 log = logging.getLogger("trellis.live")
@@ -81,9 +81,9 @@ class LiveNode:
         self.counters: Counter[str] = Counter()
         self.mesh = make_mesh(config, self.life)
         self.mesh.delivery.gathers = True  # Messages that result from one turn of the loop share frames.
-        self.mends = MendClock(wall_ms, monotonic_ms)
+        self.repairs = RepairClock(wall_ms, monotonic_ms)
         if isinstance(self.mesh.overlay.node, OMenNode):
-            self.mesh.overlay.node.moments.subscribe(self.mends.note)
+            self.mesh.overlay.node.moments.subscribe(self.repairs.note)
         self.traffic_in, self.traffic_out = self.exchange.traffic_in, self.exchange.traffic_out
         self.admin: Admin | None = None
         self.telemetry: Telemetry | None = None
@@ -95,7 +95,7 @@ class LiveNode:
         self._look: asyncio.TimerHandle | None = None  # the next look at certificates and access files
         self.subscriptions = Subscriptions(self)
         self.failure: Exception | None = None  # the error of a timer that kept failing, which ends the node
-        self.rest: Rest | None = None  # set only if the process runs nothing but this node
+        self.pauses: Pauses | None = None  # set only if the process runs nothing but this node
         self.timers = Timers(self.name, self._on_timer, self.end, self.counters)
         self._gone = asyncio.Event()  # The node has left, has failed, or was stopped.
         self.is_stopped = False
@@ -122,19 +122,19 @@ class LiveNode:
             is_linked=self.links.__contains__,
             on_pieces=self.exchange.on_pieces,
         )
-        self.door = Door(
+        self.client_port = ClientPort(
             *(self, Welcome(self.name, config.cluster, self.life, CLIENT_VERSION), config.limits, self.mesh_topics()),
             gate=gate,
         )
         self.story = Story(self, self.now())
         self.health = Health(self)
         self.mesh.delivery.state.why_unjoined = self.health.seeds.why_unjoined
-        self.mends.watcher = self.story
+        self.repairs.watcher = self.story
         if config.durable:
             self._open_store()
         try:
             self.transport.bind(config.listen)
-            self.door.bind(config.client_listen, tls)
+            self.client_port.bind(config.client_listen, tls)
             if config.admin_listen:
                 self.admin = Admin(self)
                 self.admin.bind(config.admin_listen, tls)
@@ -156,7 +156,7 @@ class LiveNode:
             self.telemetry = Telemetry(config.telemetry, self.name, lambda: self.mesh.wanted)
             self.telemetry.start()
         self.transport.serve()  # No message may come in before `MeshNode.start`.
-        self.door.serve()
+        self.client_port.serve()
         if self.admin is not None:
             self.admin.serve()
         if self.mqtt is not None:
@@ -173,7 +173,7 @@ class LiveNode:
         self.keeper = Keeper(self, self.config.durable, self._disk)
         self.keeper.restore()
         assert self.keeper.durable is not None
-        self.kept = self.door.kept = KeptClients(self, self.keeper.durable)
+        self.kept = self.client_port.kept = KeptClients(self, self.keeper.durable)
 
     def _resume(self) -> None:
         """Take up the topics of the store."""
@@ -247,11 +247,11 @@ class LiveNode:
             if self.mqtt is not None:
                 self.mqtt.close(in_order=in_order)
             self.transport.close(in_order=in_order)
-            self.door.close(in_order=in_order)
+            self.client_port.close(in_order=in_order)
         if self.mqtt is not None:
             await self.mqtt.closed()
         await self.transport.closed()
-        await self.door.closed()
+        await self.client_port.closed()
         if self.admin is not None:
             await self.admin.close()
         self._gone.set()
@@ -272,8 +272,8 @@ class LiveNode:
             self.broke(f"a {type(message).__name__} of {sender}")
             return
         self._carry_out(effects)
-        if self.rest is not None:
-            self.rest.worked()
+        if self.pauses is not None:
+            self.pauses.worked()
 
     def _on_peer_down(self, peer: NodeId) -> None:
         """Handle the loss of the stream to a peer, or the restart of a peer."""
@@ -326,7 +326,7 @@ class LiveNode:
         log.exception("%s: %s broke a handler", self.name, what)
         self.counters["bugs"] += 1
 
-    # Requests of clients, called by the client port and the MQTT listener (`door.Broker`)
+    # Requests of clients, called by the client port and the MQTT listener (`client_port.Broker`)
 
     def refusal(self, topic: Topic) -> str | None:
         """Return why no client may subscribe to this topic here, or None if it may."""
@@ -369,7 +369,7 @@ class LiveNode:
         return {
             **{f"delivery {key}": value for key, value in self.mesh.delivery.metrics().items()},
             **{f"peers {key}": value for key, value in sorted(self.transport.counters.items())},
-            **{f"clients {key}": value for key, value in sorted(self.door.counters.items())},
+            **{f"clients {key}": value for key, value in sorted(self.client_port.counters.items())},
             **({f"mqtt {key}": value for key, value in self.mqtt.metrics().items()} if self.mqtt is not None else {}),
             **({f"telemetry {key}": n for key, n in self.telemetry.counters.items()} if self.telemetry else {}),
             **({f"store {key}": n for key, n in self.keeper.metrics().items()} if self.keeper else {}),
@@ -432,7 +432,7 @@ class LiveNode:
                 case Deliver():
                     if effect.position and self.keeper is not None and self.kept is not None:
                         self.keeper.after_sync(partial(self.kept.turned, effect.position))
-                    self.door.deliver(effect)
+                    self.client_port.deliver(effect)
                     if self.mqtt is not None:
                         self.mqtt.deliver(effect)
                 case Left():
@@ -442,7 +442,7 @@ class LiveNode:
                 case _:
                     if isinstance(effect, Lost | Overflowed):
                         self.story.messages_lost(effect)
-                    self.door.tell(effect)
+                    self.client_port.tell(effect)
                     if self.mqtt is not None:
                         self.mqtt.tell(effect)
-        self.mends.look()
+        self.repairs.look()

@@ -1,6 +1,6 @@
 """Log the main events of a node: joined, neighbor lost and why, repairs, whole again.  [docs/runbook.md, Logs]
 
-The shell reports each link that comes up or goes down, with the input that it was handling. `MendClock` reports
+The shell reports each link that comes up or goes down, with the input that it was handling. `RepairClock` reports
 repairs. `Health` calls `look` twice a second. Nothing here changes what the node does.
 
 After the loss of a neighbor the node is whole again when each topic that was shared with lost neighbors has another
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from trellis.live.health import not_ready
 from trellis.live.log import listed
-from trellis.live.mends import MendTime
+from trellis.live.repair_times import RepairTime
 from trellis.protocols.delivery.outcome import Lost, Overflowed
 from trellis.protocols.delivery.state import is_internal
 from trellis.protocols.effects import NodeId, Topic
@@ -49,7 +49,7 @@ class Story:
         self._lost_topics = 0  # topics that were shared with them
         self._lost_at = 0.0  # when the first of them was lost
 
-    # Called by the shell, `MendClock` and `Health`
+    # Called by the shell, `RepairClock` and `Health`
 
     def link_up(self, peer: NodeId) -> None:
         """Note that `peer` is a neighbor now."""
@@ -87,12 +87,12 @@ class Story:
             return
         self._lose(peer, topics, why)
 
-    def repair_began(self, repair: MendTime) -> None:
+    def repair_began(self, repair: RepairTime) -> None:
         """Log that this node has begun to coordinate a repair."""
         say = log.info if repair.cause in _TOLD else log.debug
         say("%s: repair %d started: %s of %s", self.node.name, repair.number, repair.cause, repair.node)
 
-    def repair_ended(self, repair: MendTime) -> None:
+    def repair_ended(self, repair: RepairTime) -> None:
         """Log that a repair of this node has ended."""
         topics = _topics(repair.topics, repair.topic_count)
         say = log.info if repair.cause in _TOLD else log.debug
@@ -157,7 +157,7 @@ class Story:
         missing = self._lost_topics & overlay.interest
         for interest in overlay.neighbors().values():
             missing &= ~interest
-        if any(one.cause in _TOLD for one, _ in node.mends.open.values()) or (missing and after_s < WHOLE_S_MAX):
+        if any(one.cause in _TOLD for one, _ in node.repairs.open.values()) or (missing and after_s < WHOLE_S_MAX):
             return
         alone = overlay.table.topics(missing)
         rest = f"; topics that only this node has: {listed(alone)}" if alone else ""

@@ -45,8 +45,8 @@ class LinkTold(msgspec.Struct, frozen=True):
     peer: NodeName
 
 
-class MendTold(msgspec.Struct, frozen=True):
-    """A repair that a node reports. The fields are those of `mends.MendTime`."""
+class ReportedRepair(msgspec.Struct, frozen=True):
+    """A repair that a node reports. The fields are those of `repair_times.RepairTime`."""
 
     cause: Word
     number: Count
@@ -75,8 +75,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     requests: Annotated[tuple[RequestTold, ...], Meta(max_length=1_000)] = ()
     leaving: bool = False
     joined: bool = True
-    mends: Annotated[tuple[MendTold, ...], Meta(max_length=1_000)] = ()
-    mending: Annotated[tuple[MendTold, ...], Meta(max_length=1_000)] = ()
+    mends: Annotated[tuple[ReportedRepair, ...], Meta(max_length=1_000)] = ()
+    mending: Annotated[tuple[ReportedRepair, ...], Meta(max_length=1_000)] = ()
     clients: Count = 0
     counters: Annotated[dict[Word, Count], Meta(max_length=64)] = {}
     complaints: Annotated[tuple[Sentence, ...], Meta(max_length=64)] = ()
@@ -300,7 +300,7 @@ class MeshView:
             self.past.append((kind, {key: value for key, value in data.items() if key != "topics"}))
 
 
-def _mend(by: NodeId, one: MendTold, state: str, at_ms: int) -> dict[str, Any]:
+def _mend(by: NodeId, one: ReportedRepair, state: str, at_ms: int) -> dict[str, Any]:
     """Return the data of an event about a repair that the node `by` coordinates."""
     return {
         "at_ms": at_ms,

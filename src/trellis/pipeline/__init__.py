@@ -1,11 +1,13 @@
-"""Everything on Spark: raw traces in, interests, churn traces and profiles out.
+"""Jobs on Spark: they read raw traces, and write interests, churn traces, profiles and overlays.
 
-    session    one Spark session, with the Java it needs
-    sources    the formats that are read, and what becomes of rows that do not parse
-    stages     functions DataFrame -> DataFrame with declared schemas: no session, no action, no RDD
-    jobs       sources, stages and sinks wired together; only here is anything read, written, cached or counted
-    sinks      whole folders with a manifest, or nothing
-    progress   what Spark is doing right now
+    session        one Spark session, with the Java it needs
+    sources        the formats that can be read, and the handling of rows that do not parse
+    stages         functions DataFrame -> DataFrame with declared schemas: no session, no action, no RDD
+    jobs           sources, stages and sinks together; only jobs read, write, cache or count anything
+    sinks          folders with a manifest, written completely or not at all
+    file_systems   files and folders that Spark can reach
+    lineage        the chain of manifests from a result back to raw files
+    progress       the progress of running Spark jobs
 
 Importing this package imports no Spark; its modules do.
 """

@@ -1,8 +1,8 @@
-"""Whether the executors can run our kernels, asked before a job starts instead of found out in the middle of it.
+"""Check before a job starts whether the executors can run its kernels, so that it does not fail later.
 
-A job whose stages run Python in executors needs there the driver's version of Python, and the packages that its
-kernels import. Spark does not say which executor runs a task, so the question goes out as twice as many tasks as there
-are cores. An executor that none of them reaches is not asked.
+A job whose stages run Python in executors needs the driver's version of Python there, and the packages that its
+kernels import. Spark does not say which executor runs a task, so twice as many tasks are started as there are cores. An
+executor that none of them reaches is not checked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Answer = tuple[str, dict[str, str]]  # a host, and the version of each needed pa
 
 
 def check_executors(spark: SparkSession) -> dict[str, str]:
-    """Return the versions that the executors have; TrellisError, in one line, where they cannot run our kernels."""
+    """Return the versions that the executors have. Raise TrellisError if they cannot run the kernels."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -42,8 +42,8 @@ def check_executors(spark: SparkSession) -> dict[str, str]:
 
 
 def verdict(answers: Iterable[Answer], own: Mapping[str, str]) -> dict[str, str]:
-    """Return the versions of the executors; TrellisError where one lacks a package or has another major version."""
-    found: dict[str, str] = {}
+    """Return the versions of the executors. Raise TrellisError if one lacks a package or has another major version."""
+    versions: dict[str, str] = {}
     for host, theirs in sorted(set_of(answers)):
         has = dict(theirs)
         missing = [name for name in NEEDED if name not in has]
@@ -55,12 +55,12 @@ def verdict(answers: Iterable[Answer], own: Mapping[str, str]) -> dict[str, str]
             raise TrellisError(
                 f"the Python of the executors on {host} has {name} {has[name]}, and the driver {own[name]}; {_REMEDY}"
             )
-        found |= has
-    return found
+        versions |= has
+    return versions
 
 
 def why(said: str) -> str | None:
-    """Return the reason why no Python of ours ran on an executor; None where the text does not tell it."""
+    """Return the reason why Python did not run on an executor, or None if the text does not tell it."""
     missing = re.search(r'Cannot run program "([^"]+)"', said)
     if missing:
         return f"the executors have no {missing.group(1)}"
@@ -84,18 +84,18 @@ def _ask(_: Iterable[int]) -> Iterator[Answer]:
 
 
 def _versions() -> dict[str, str]:
-    """The versions of the packages that can be imported here."""
-    found = {}
+    """Return the versions of the packages that can be imported here."""
+    versions = {}
     for name in NEEDED:
         try:
             __import__(name)
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except Exception:  # whatever keeps it from being imported
             continue
-    return found
+    return versions
 
 
 def _major(version: str) -> str:
-    """What must agree: the first number, and of 0.x the second as well."""
+    """Return the part of a version that must agree: the first number, and for 0.x the second as well."""
     first, _, rest = version.partition(".")
     return f"{first}.{rest.partition('.')[0]}" if first == "0" else first

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from trellis.errors import TrellisError
 
 SLOW_PYTHON = "the machine is so busy that Spark's Python did not start within ten seconds; try again later"
-# What Spark and Java say, and what it means to a user.
+# Messages of Spark and Java, and what they mean to a user.
 _REASONS = (
     (
         r"No space left on device|Disk quota exceeded",
@@ -63,7 +63,7 @@ _STOP_S = 3.0  # what Spark gets to end by itself after Ctrl-C or SIGTERM, befor
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn what a machine cannot do (a full disk, too little memory) into a TrellisError; pass on everything else."""
+    """Turn errors of the machine (a full disk, too little memory) into a TrellisError. Pass on all others."""
     try:
         yield
     except (PySparkException, Py4JError, *_GONE) as error:
@@ -77,9 +77,9 @@ def _reason(error: Exception) -> str | None:
     said = str(error.java_exception.toString()) if isinstance(error, Py4JJavaError) else str(error)
     whole = f"{said}\n{error}"
     for pattern, reason in _REASONS:
-        found = re.search(pattern, whole)
-        if found:
-            return found.expand(reason)
+        match = re.search(pattern, whole)
+        if match:
+            return match.expand(reason)
     if isinstance(error, (Py4JNetworkError, *_GONE)):
         return (
             "Java has ended in the middle of the work; if the machine ran out of memory, give it less at once "
@@ -110,7 +110,7 @@ def ending_java() -> Iterator[None]:
 
     class Recorded(Popen):  # type: ignore[type-arg]
         def __init__(self, *arguments: Any, **options: Any) -> None:
-            # A group of its own: Ctrl-C is for us alone, and all of it can be ended at once.
+            # A process group of its own: Ctrl-C does not reach it, and the whole group can be ended at once.
             before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             try:
                 super().__init__(*arguments, **{"process_group": 0, **options})

@@ -1,7 +1,7 @@
-"""Input files as lines, and where in them the bad rows are.
+"""Input files as lines, and the line numbers of bad rows.
 
-Text files give their lines as they stand. The rows of Parquet and ORC tables become JSON lines, so that every source
-that reads JSON lines reads tables as well.
+Text files give their lines unchanged. The rows of Parquet and ORC tables become JSON lines, so every source that reads
+JSON lines reads tables as well.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from trellis.errors import InputError
-from trellis.pipeline.places import File, Places, for_reader, shown_path
+from trellis.pipeline.file_systems import File, FileSystems, for_reader, shown_path
 from trellis.pipeline.sources.parsing import bad_rows
 
 Kind = Literal["text", "parquet", "orc"]
@@ -27,15 +27,15 @@ _MAGIC: dict[bytes, Kind] = {b"PAR1": "parquet", b"ORC": "orc"}
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate")
 
 
-def kind_of(places: Places, files: Sequence[File]) -> Kind:
-    """Return what the files are: by the endings of their names, else by the first bytes of the first one."""
+def kind_of(file_systems: FileSystems, files: Sequence[File]) -> Kind:
+    """Return the kind of the files, by the endings of their names, else by the first bytes of the first one."""
     endings = {next((kind for kind in ("parquet", "orc") if file.path.endswith(f".{kind}")), "text") for file in files}
     if len(endings) > 1:
         raise InputError(files[0].path, f"is read together with {' and '.join(sorted(endings))} files", "give one kind")
     kind: Kind = endings.pop()  # type: ignore[assignment]
     if kind == "text":
-        head = places.first_bytes(files[0].path, 4)
-        kind = next((found for magic, found in _MAGIC.items() if head.startswith(magic)), "text")
+        head = file_systems.first_bytes(files[0].path, 4)
+        kind = next((named for magic, named in _MAGIC.items() if head.startswith(magic)), "text")
     return kind
 
 
@@ -56,10 +56,10 @@ def first_lines(spark: SparkSession, files: Sequence[File], kind: Kind) -> list[
     return [row[0] for row in lines.select(F.make_valid_utf8("line")).head(FIRST_LINES)]
 
 
-def unterminated(places: Places, files: Sequence[File]) -> list[str]:
+def unterminated(file_systems: FileSystems, files: Sequence[File]) -> list[str]:
     """Return the text files whose last line has no end. It may have been cut off within a name or a number."""
     plain = [file for file in files if file.bytes and not file.path.endswith(_COMPRESSED)]
-    return [file.path for file in plain if places.last_byte(file) not in b"\r\n"]
+    return [file.path for file in plain if file_systems.last_byte(file) not in b"\r\n"]
 
 
 def refusal(
@@ -80,16 +80,16 @@ def refusal(
         examples = bad_rows(again(lines_of(spark, [file], kind, numbered=True)))
     number = F.substring_index("file", ":", -1).try_cast("long")
     with in_one_partition(spark):
-        found = examples.select("file", "line", "reason", number.alias("number")).orderBy("number", "line").limit(3)
-        shown = found.collect()
+        rows = examples.select("file", "line", "reason", number.alias("number")).orderBy("number", "line").limit(3)
+        shown = rows.collect()
     if numbered and shown:
         where = f"{where}:{shown[0]['number']}"
-    said = ", ".join(f'{_place(row["number"] if numbered else None)}"{_short(row["line"])}"' for row in shown)
+    said = ", ".join(f'{_line_number(row["number"] if numbered else None)}"{_short(row["line"])}"' for row in shown)
     by_reason = ", ".join(f"{row['count']:,} {row['reason']}" for row in reasons)
     return InputError(
         where,
         f"{wrong:,} of {total:,} rows do not parse ({by_reason}): {said}",
-        "mend them, check the format, or pass --on-bad-rows quarantine",
+        "correct them, check the format, or pass --on-bad-rows quarantine",
     )
 
 
@@ -117,7 +117,7 @@ def _line(table: DataFrame, kind: Kind) -> Column:
     return F.to_json(F.struct(*columns), {"ignoreNullFields": "false"})
 
 
-def _place(number: int | None) -> str:
+def _line_number(number: int | None) -> str:
     return "" if number is None else f"line {number} "
 
 

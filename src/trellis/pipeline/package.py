@@ -11,7 +11,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time a zip can hold: the same sou
 
 
 def zip_package(folder: str | Path) -> Path:
-    """Writes `trellis.zip` into `folder`: what `--py-files` and `SparkContext.addPyFile` take.
+    """Write `trellis.zip` into `folder`: what `--py-files` and `SparkContext.addPyFile` take.
 
     It holds our sources only. What they import (numpy, numba, pyarrow, ...) must be in the executors' Python.
     """

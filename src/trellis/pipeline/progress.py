@@ -1,4 +1,4 @@
-"""What Spark is doing right now, from Spark's own stage counters.
+"""The progress of a running job, from Spark's own stage counters.
 
     with following(spark, show):          show(done_tasks, total_tasks, step)
         jobs.social(spark, ...)
@@ -20,14 +20,14 @@ _steps: dict[str, str] = {}  # application id -> what its job says it is doing
 
 
 def step(spark: SparkSession, text: str) -> None:
-    """Says what comes next: shown by `following` and as the description in Spark's own UI."""
+    """Name the next step of a job. `following` shows it, and Spark's own UI as the description."""
     spark.sparkContext.setJobDescription(text)
     _steps[spark.sparkContext.applicationId] = text
 
 
 @contextmanager
 def following(spark: SparkSession, callback: Callback, *, every_s: float = 0.2) -> Iterator[None]:
-    """Calls `callback` from a thread, whenever the counters changed, and once more at the end."""
+    """Call `callback` from a thread whenever the counters have changed, and once more at the end."""
     watcher = _Watcher(spark, callback)
     over = threading.Event()
 

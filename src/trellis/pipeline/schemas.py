@@ -1,4 +1,4 @@
-"""The tables of the pipeline: every source gives one of these, every stage takes and gives them."""
+"""The schemas of the pipeline's tables: sources return them, and stages take and return them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ def _table(**columns: tuple[DataType, bool]) -> StructType:
 _TEXT, _TEXT_OR_NONE = (StringType(), False), (StringType(), True)
 _NUMBER, _COUNT, _FLAG = (DoubleType(), False), (LongType(), False), (BooleanType(), False)
 
-# What comes out, in the forms of the shared data.
+# Results, as described under the shared data in docs/architecture.md.
 INTERESTS = _table(node=_TEXT, topic=_TEXT)
 CHURN = _table(time=_NUMBER, node=_TEXT, event=_TEXT, topic=_TEXT_OR_NONE)
 RATES = _table(topic=_TEXT, rate=_NUMBER)  # publications a second
 
-# What comes in.
+# Inputs.
 LINES = _table(file=_TEXT, line=_TEXT)
 EDGES = _table(source=_TEXT, target=_TEXT)  # `source` follows `target`; a friendship is there once, in any direction
 # Time in seconds. Anonymous: the log says so; masked: so, or the name is an internet address whatever the log says.
@@ -38,7 +38,7 @@ EVENTS = _table(
 )
 REJECTED = _table(file=_TEXT, line=_TEXT, reason=_TEXT)
 
-# What lies between.
+# Intermediate tables.
 NODES = _table(node=_TEXT)
 CCDF = _table(quantity=_TEXT, value=_COUNT, count=_COUNT, ccdf=_NUMBER)  # ccdf: share with at least this value
 MAPPING = _table(machine=_TEXT, node=_TEXT)

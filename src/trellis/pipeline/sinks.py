@@ -1,14 +1,14 @@
-"""Whole folders or nothing.
+"""Write results as folders that are complete or do not exist.
 
-A folder of ours holds Parquet parts, Spark's `_SUCCESS`, `manifest.json`, and `_rejected/` where rows were set aside.
-The manifest lists the files of the result: readers of ours take these and no others.
+The folder of a result holds Parquet parts, Spark's `_SUCCESS`, `manifest.json`, and `_rejected/` if rows were rejected.
+The manifest lists the files of the result. All readers in this package take these files and no others.
 
-On file systems that rename folders at once (this machine's, HDFS), a result is written beside its place under a hidden
-name and renamed into it. A job that is killed leaves at most a hidden `.NAME.*.part` folder.
+Some file systems rename folders at once (local ones, HDFS). There a result is written to a hidden folder beside the
+output, and renamed at the end. A job that is killed leaves at most a hidden `.NAME.*.part` folder.
 
-Object stores cannot rename a folder at once. There a result is written into its place, below a `data-*` folder of its
-own, and writing the manifest, one object, makes it the result. A job that is killed leaves at most a `data-*` folder
-that no manifest lists.
+Object stores cannot rename a folder at once. There a result is written into the output, in a `data-*` folder of its
+own. Writing the manifest, one object, makes it the result. A job that is killed leaves at most a `data-*` folder that
+no manifest lists.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from trellis.errors import InputError
 from trellis.pipeline.failures import cancel_jobs
-from trellis.pipeline.places import MANIFEST, Places, for_reader, is_object_store, is_remote
+from trellis.pipeline.file_systems import MANIFEST, FileSystems, for_reader, is_object_store, is_remote
 
 DATA = "data-"  # folders of results that are committed by their manifest
 
@@ -34,8 +34,8 @@ DATA = "data-"  # folders of results that are committed by their manifest
 class Folder:
     """A result that is being written. The first table goes into the folder itself, others into folders below."""
 
-    def __init__(self, spark: SparkSession, places: Places, path: str, scratch: str) -> None:
-        self._spark, self._places, self.path = spark, places, path
+    def __init__(self, spark: SparkSession, file_systems: FileSystems, path: str, scratch: str) -> None:
+        self._spark, self._places, self.path = spark, file_systems, path
         self.scratch = scratch  # a folder for what the job itself needs on the way; it is removed at the end
         self.manifest: dict[str, object] = {}
         self.before: dict[str, Any] = {}  # the manifest of the result that this one is appended to
@@ -67,56 +67,56 @@ def whole_folder(
                   lists them as well
     by_manifest   commit by the manifest, without renaming anything; without: on object stores, and to append
     """
-    places = Places(spark)
-    before = _appendable(places, output, append) if append else None
+    file_systems = FileSystems(spark)
+    before = _appendable(file_systems, output, append) if append else None
     if before is None:
-        refuse_unless_free(places, output, overwrite=overwrite)
+        refuse_unless_free(file_systems, output, overwrite=overwrite)
     token = secrets.token_hex(4)
     stored = (is_object_store(output) if by_manifest is None else by_manifest) or before is not None
     path = _join(output, f"{DATA}{token}") if stored else _beside(output, f"{token}.part")
-    folder = Folder(spark, places, path, _beside(output, f"{token}.scratch"))
+    folder = Folder(spark, file_systems, path, _beside(output, f"{token}.scratch"))
     folder.before = before or {}
     done = False
     try:
         yield folder
-        listed = places.listed(folder.path, below=f"{DATA}{token}/" if stored else "")
+        listed = file_systems.listed(folder.path, below=f"{DATA}{token}/" if stored else "")
         content = as_json(folder.manifest | {"outputs": [*folder.before.get("outputs", []), *listed]}).encode()
         if stored:
-            if before is not None and places.manifest(output) != before:
+            if before is not None and file_systems.manifest(output) != before:
                 raise InputError(output, "has changed since this job began", "run it again")
-            old = [] if before is not None else _data_folders(places, output)
-            places.replace(_join(output, MANIFEST), content)  # from here on it is the result
+            old = [] if before is not None else _data_folders(file_systems, output)
+            file_systems.replace(_join(output, MANIFEST), content)  # from here on it is the result
             done = True
             for name in old:
-                places.remove(_join(output, name))
+                file_systems.remove(_join(output, name))
         else:
-            places.write_bytes(_join(folder.path, MANIFEST), content)
-            _put_in_place(places, folder.path, output, _beside(output, f"{token}.old"), overwrite=overwrite)
+            file_systems.write_bytes(_join(folder.path, MANIFEST), content)
+            _commit(file_systems, folder.path, output, _beside(output, f"{token}.old"), overwrite=overwrite)
     except (KeyboardInterrupt, SystemExit):
         cancel_jobs(spark)  # else its tasks go on, and write into the folder that is being removed
         raise
     finally:
         for left in (folder.scratch,) if done else (folder.scratch, folder.path):
-            _remove(places, left)
+            _remove(file_systems, left)
 
 
-def _appendable(places: Places, output: str, job: str) -> dict[str, Any] | None:
+def _appendable(file_systems: FileSystems, output: str, job: str) -> dict[str, Any] | None:
     """The manifest of the result to append to; None where there is none yet; InputError where it is another's."""
-    found = places.manifest(output) if places.is_folder(output) else None
-    if found is None:
+    manifest = file_systems.manifest(output) if file_systems.is_folder(output) else None
+    if manifest is None:
         return None
-    if found.get("job") != job:
+    if manifest.get("job") != job:
         raise InputError(output, f"was not written by trellis pipeline {job}", "append to a result of the same job")
-    return found
+    return manifest
 
 
-def refuse_unless_free(places: Places, output: str, *, overwrite: bool) -> None:
-    """InputError where `output` is taken, or is no folder of ours that `overwrite` may replace."""
-    if not places.exists(output):
+def refuse_unless_free(file_systems: FileSystems, output: str, *, overwrite: bool) -> None:
+    """Raise InputError if `output` exists, unless `overwrite` is set and it is a result that may be replaced."""
+    if not file_systems.exists(output):
         return
-    if not places.is_folder(output):
+    if not file_systems.is_folder(output):
         raise InputError(output, "is a file", "name a folder to write to")
-    names = places.names_in(output)
+    names = file_systems.names_in(output)
     if names and all(name.startswith(DATA) for name in names):
         return  # left by a job that was killed before it wrote its manifest
     if not overwrite:
@@ -125,39 +125,39 @@ def refuse_unless_free(places: Places, output: str, *, overwrite: bool) -> None:
         raise InputError(output, "was not written by trellis pipeline, so it stays", "choose another folder")
 
 
-def _data_folders(places: Places, output: str) -> list[str]:
+def _data_folders(file_systems: FileSystems, output: str) -> list[str]:
     """The data folders of the present manifest. Those of other jobs that write at this moment must stay."""
-    manifest = places.manifest(output) or {}
+    manifest = file_systems.manifest(output) or {}
     outputs = manifest.get("outputs")
     paths = [str(entry["path"]) for entry in outputs] if isinstance(outputs, list) else []
     return sorted({path.partition("/")[0] for path in paths if path.startswith(DATA)})
 
 
-def _put_in_place(places: Places, new: str, output: str, aside: str, *, overwrite: bool) -> None:
-    refuse_unless_free(places, output, overwrite=overwrite)  # somebody else may have come first
-    if not places.exists(output):
-        places.rename(new, output)
+def _commit(file_systems: FileSystems, new: str, output: str, aside: str, *, overwrite: bool) -> None:
+    refuse_unless_free(file_systems, output, overwrite=overwrite)  # Another job may have written it meanwhile.
+    if not file_systems.exists(output):
+        file_systems.rename(new, output)
         return
-    places.rename(output, aside)
+    file_systems.rename(output, aside)
     try:
-        places.rename(new, output)
+        file_systems.rename(new, output)
     except BaseException:
-        places.rename(aside, output)
+        file_systems.rename(aside, output)
         raise
-    places.remove(aside)
+    file_systems.remove(aside)
 
 
-def _remove(places: Places, path: str) -> None:
-    """Remove a folder, also where Java has ended: the signal that ends us may have gone to Java as well."""
+def _remove(file_systems: FileSystems, path: str) -> None:
+    """Remove a folder, also if Java has ended: the signal that ends this process may have reached Java as well."""
     with suppress(Exception):
-        places.remove(path)
+        file_systems.remove(path)
         return
     if not is_remote(path):
         shutil.rmtree(path, ignore_errors=True)
 
 
 def as_json(value: object) -> str:
-    """JSON for people: indented, sorted, numbers that are none as null."""
+    """Return JSON that is easy to read: indented, sorted, and with null for NaN and infinity."""
     return json.dumps(_plain(value), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 

@@ -1,10 +1,10 @@
 """Log files that grow, as a stream of Spark: each line once, across stops, starts and rotations.
 
-Spark's own source of files takes each file once, when it appears. Logs grow, and are renamed when they are full. So an
-offset is how many bytes of each file were read, and a file is known by its inode and the hash of its first line, not by
-its name. A line is read when its end has been written.
+Spark's own source of files takes each file once, when it appears. Logs grow, and are renamed when they are full. So
+here an offset says how many bytes of each file were read, and a file is identified by its inode and the hash of its
+first line, not by its name. A line is read when its end has been written.
 
-The files must lie where the driver and the executors see them. It needs Spark 4.2.
+The driver and the executors must be able to read the files. It needs Spark 4.2.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Tail(DataSourceStreamReader):
         return {}
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, int]:
-        """How far the complete lines of each file reach. All that is there is read: batches need no bound in Spark."""
+        """Return for each file the end of its complete lines. A batch has no upper bound: everything is read."""
         return {key: stop for key, (_, stop) in complete_lines(self.paths).items()}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
@@ -79,8 +79,8 @@ class Tail(DataSourceStreamReader):
 
 
 def complete_lines(paths: list[str]) -> dict[str, tuple[str, int]]:
-    """Return the identity of each file with a complete line, its path, and the place behind its last line end."""
-    found: dict[str, tuple[str, int]] = {}
+    """Return the identity of each file with a complete line, its path, and the offset behind its last line end."""
+    files: dict[str, tuple[str, int]] = {}
     for path in sorted(_files(paths)):
         try:
             with path.open("rb") as stream:
@@ -90,22 +90,22 @@ def complete_lines(paths: list[str]) -> dict[str, tuple[str, int]]:
                 stat = path.stat()
                 stop = _last_line_end(stream, stat.st_size)
         except OSError:
-            continue  # renamed or deleted at this moment; it is found under its new name the next time
+            continue  # It is being renamed or deleted. The next look finds it under its new name.
         key = f"{stat.st_ino}-{hashlib.sha256(first).hexdigest()[:16]}"
-        found[key] = (str(path), stop)
-    return found
+        files[key] = (str(path), stop)
+    return files
 
 
 def lines_between(path: str, start: int, stop: int) -> Iterator[bytes]:
-    """Yield the lines without their ends. Both places are just behind a line end, or the beginning."""
+    """Yield the lines between two offsets, without their ends. Both offsets are behind a line end, or 0."""
     with Path(path).open("rb") as stream:
         stream.seek(start)
-        place = start
-        while place < stop:
+        offset = start
+        while offset < stop:
             line = stream.readline()
             if not line:
-                raise RuntimeError(f"{path} became shorter than it was: {place} of {stop} bytes")
-            place += len(line)
+                raise RuntimeError(f"{path} became shorter than it was: {offset} of {stop} bytes")
+            offset += len(line)
             yield line.rstrip(b"\r\n")
 
 
@@ -121,7 +121,7 @@ def _files(paths: list[str]) -> Iterator[Path]:
 
 
 def _last_line_end(stream: Any, size: int) -> int:
-    """The place behind the last line end among the first `size` bytes."""
+    """Return the offset behind the last line end among the first `size` bytes."""
     stop = size
     while stop > 0:
         begin = max(0, stop - _BLOCK)

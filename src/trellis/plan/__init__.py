@@ -1,7 +1,7 @@
 """Build and repair overlays with knowledge of all interests.
 
 `construct` builds overlays: GM, MinMaxODA, LowODA and the baselines ring, random and star. `maintain.Maintenance`
-repairs them. The package itself can be called: `trellis.plan(interests)` is `api.plan` (see `trellis.doors`). Names
+repairs them. The package itself can be called: `trellis.plan(interests)` is `api.plan` (`callable_package.py`). Names
 load when they are first used, so a help page can read the configurations here without waiting for kernels.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from trellis.doors import make_callable
+from trellis.callable_package import make_callable
 
 if TYPE_CHECKING:
     from trellis.plan.construction import ALGORITHMS, Construction, construct, memory_needed

@@ -3,9 +3,9 @@
 `engine.py` runs protocol objects (`trellis simulate omen`). `whole/` runs real nodes on simulated hosts, and `mesh/`
 checks with it what clients are promised (`trellis simulate mesh`).
 
-The package itself can be called: `trellis.simulate("omen", interests)` is `api.simulate` (see `trellis.doors`).
+The package itself can be called: `trellis.simulate("omen", interests)` is `api.simulate` (`callable_package.py`).
 """
 
-from trellis.doors import make_callable
+from trellis.callable_package import make_callable
 
 make_callable(__name__)

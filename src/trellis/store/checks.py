@@ -1,4 +1,4 @@
-"""Look at a store from outside, also while a node uses it: check it, copy it, read its messages.  [docs/durable.md]
+"""Check a store, copy it and read its messages, also while a node uses it.  [docs/durable.md]
 
 Segments are only appended to, and removed as a whole. So a reader needs no lock. It may find the end of the newest
 segment in the middle of a write, and a segment may be gone when it is read.
@@ -25,8 +25,8 @@ from trellis.store.records import (
 
 
 @dataclass
-class Looked:
-    """What was found in one segment."""
+class CheckedSegment:
+    """The result of checking one segment."""
 
     name: str
     size: int
@@ -44,7 +44,7 @@ class Looked:
         return bool(self.bad or self.why)
 
 
-def look(disk: Disk) -> Iterator[Looked]:
+def look(disk: Disk) -> Iterator[CheckedSegment]:
     """Check every record of every segment. An index that does not fit is as good as none."""
     numbers = [number for name in disk.names() if (number := number_of(name)) is not None]
     for number in numbers:
@@ -54,10 +54,12 @@ def look(disk: Disk) -> Iterator[Looked]:
         except FileNotFoundError:
             continue  # the node has removed it
         except OSError as error:
-            yield Looked(name, 0, 0, is_newest=is_newest, why=error.strerror or str(error))
+            yield CheckedSegment(name, 0, 0, is_newest=is_newest, why=error.strerror or str(error))
             continue
-        found = scan(data, number)
-        yield Looked(name, len(data), len(found.heads), found.bad, _has_index(disk, number, data), is_newest)
+        scanned = scan(data, number)
+        yield CheckedSegment(
+            name, len(data), len(scanned.heads), scanned.bad, _has_index(disk, number, data), is_newest
+        )
 
 
 def set_aside(disk: Disk) -> list[str]:
@@ -75,8 +77,8 @@ def records(disk: Disk) -> Iterator[tuple[bytes, bytes]]:
             data = disk.read(name)
         except OSError:
             continue
-        found = scan(data, number)
-        for head, offset, length in zip(found.heads, found.offsets, found.bodies, strict=True):
+        scanned = scan(data, number)
+        for head, offset, length in zip(scanned.heads, scanned.offsets, scanned.bodies, strict=True):
             start = offset + PREFIX_BYTES + len(head)
             yield head, data[start : start + length]
 
@@ -110,7 +112,7 @@ def _has_index(disk: Disk, number: int, data: bytes) -> bool:
     if salt is None or not disk.size(name):
         return False
     try:
-        found: Scan | None = read_index(disk.read(name), number, salt, len(data))
+        scanned: Scan | None = read_index(disk.read(name), number, salt, len(data))
     except OSError:
         return False
-    return found is not None
+    return scanned is not None

@@ -24,7 +24,7 @@ PART = ".part"  # The end of the names of files that are not written whole yet.
 
 
 class SyncFailed(Exception):
-    """A sync has failed, so nobody knows what is on the disk (D2). The process must end."""
+    """A sync has failed, so it is unknown what is on the disk (D2). The process must end."""
 
 
 class Disk(Protocol):
@@ -116,8 +116,8 @@ class FolderDisk:
         return [name for name in self._all_names() if name != "lock" and not name.endswith(PART)]
 
     def _all_names(self) -> list[str]:
-        with os.scandir(self.folder) as found:
-            return sorted(one.name for one in found if one.is_file(follow_symlinks=False))
+        with os.scandir(self.folder) as entries:
+            return sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
 
     def size(self, name: str) -> int:
         try:
@@ -197,8 +197,8 @@ class FolderDisk:
         (self.folder / name).unlink(missing_ok=True)
 
     def free_bytes(self) -> int:
-        found = os.statvfs(self.folder)
-        return found.f_bavail * found.f_frsize
+        status = os.statvfs(self.folder)
+        return status.f_bavail * status.f_frsize
 
     def close(self) -> None:
         """Close all files, and let other processes use the folder."""

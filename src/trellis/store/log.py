@@ -1,21 +1,21 @@
 """The log of a store: records in segments, group commit, recovery.
 
     log = Log(disk, segment_bytes, new_salt, snapshot)
-    for number, head in log.restored(): ...      # what the last process left
+    for number, head in log.restored(): ...      # the records that the last process left
     log.begin()                                  # write a snapshot, and forget segments that nothing needs
     number = log.append(head, body)              # buffered
-    batch = log.take_batch()                     # all that was appended since the last batch
+    batch = log.take_batch()                     # all records that were appended since the last batch
     batch.write(disk)                            # may take long: another thread may do it
     log.written(batch)                           # from now on everything below `batch.upto` survives a loss of power
 
-Only one batch is written at a time. What is appended meanwhile waits for the next one: that is the group commit. It
-needs no timer, and a lonely record does not wait.
+Only one batch is written at a time. Records that are appended meanwhile wait for the next batch: that is the group
+commit. It needs no timer, and a single record does not wait.
 
 L1  A record is certain to survive once `written` was called with a batch that has it.
 L2  A segment that is not the newest one was synced as a whole before the next one was begun. So bytes that are no
     record are damage there. At the end of the newest segment they are a torn write, and nothing that was certain.
-L3  Each segment has a snapshot: all that must be known besides the records that count (`keeps`). So any other segment
-    in which no record counts can be removed.
+L3  Each segment has a snapshot of everything that must be known besides the records that count (`keeps`). So any other
+    segment in which no record counts can be removed.
 L4  An index is written after its segment was synced.
 """
 
@@ -104,7 +104,7 @@ class Batch:
 
 @dataclass
 class Segment:
-    """What is known of one segment."""
+    """One segment: its records, and how many of them count."""
 
     number: int
     salt: int
@@ -123,8 +123,8 @@ class Segment:
 
 
 @dataclass
-class Found:
-    """What `restored` has found on the disk."""
+class Recovered:
+    """The result of `restored`."""
 
     records: int = 0
     torn_bytes: int = 0  # cut off at the end of the newest segment
@@ -140,7 +140,7 @@ class Log:
         self.disk, self.segment_bytes = disk, segment_bytes
         self._new_salt, self._snapshot = new_salt, snapshot
         self.segments: list[Segment] = []  # in the order of their record numbers
-        self.found = Found()
+        self.recovered = Recovered()
         self.next = 0  # the number of the next record
         # Restored records from this number on are older than those before, and may be outdated.
         self.rescued_from = 1 << 62
@@ -161,22 +161,22 @@ class Log:
         numbers = [number for name in self.disk.names() if (number := number_of(name)) is not None]
         for number in numbers:
             name, is_newest = file_name(number), number == numbers[-1]
-            salt, found = self._read_segment(number, is_newest)
-            if salt is None or found is None:
+            salt, scanned = self._read_segment(number, is_newest)
+            if salt is None or scanned is None:
                 if self.disk.size(name):
                     self._to_set_aside.append(name)
                 continue
-            segment = Segment(number, salt, self.next, found.offsets, size=found.size)
-            lengths = zip(found.heads, found.bodies, strict=True)
+            segment = Segment(number, salt, self.next, scanned.offsets, size=scanned.size)
+            lengths = zip(scanned.heads, scanned.bodies, strict=True)
             segment.sizes = array("L", [PREFIX_BYTES + len(head) + body for head, body in lengths])
             self.segments.append(segment)
-            self.next += len(found.heads)
-            yield from enumerate(found.heads, segment.first)
+            self.next += len(scanned.heads)
+            yield from enumerate(scanned.heads, segment.first)
         self._begin_segment(1 + max(numbers, default=0))
         self.rescued_from = self.next
         for head, body in self._rescued:
             yield self._append(head, body), head
-        self.found.records, self._rescued = self.next, []
+        self.recovered.records, self._rescued = self.next, []
 
     def begin(self) -> None:
         """Write a snapshot of what was restored. Records that count were named with `keep` before."""
@@ -186,41 +186,41 @@ class Log:
         """Return the salt of a segment and what it holds. Its valid records go to `_rescued` if it is damaged."""
         name, index_name = file_name(number), file_name(number, INDEX)
         size = self.disk.size(name)
-        found: Scan | None = None
+        scanned: Scan | None = None
         try:
             salt = salt_of(self.disk.read(name, 0, HEADER_BYTES), number)
             if salt is not None and self.disk.size(index_name):
-                found = read_index(self.disk.read(index_name), number, salt, size)
-            if found is not None:
-                return salt, found
+                scanned = read_index(self.disk.read(index_name), number, salt, size)
+            if scanned is not None:
+                return salt, scanned
             data = self.disk.read(name)
         except OSError:
-            self.found.damaged.append(name)
+            self.recovered.damaged.append(name)
             return None, None
-        found = scan(data, number)
-        if is_newest and not found.is_damaged:
-            if found.torn_bytes:
-                self.found.torn_bytes += found.torn_bytes
-                found.size -= found.torn_bytes
-                self.disk.cut(name, found.size)
-            if salt is None or found.size <= HEADER_BYTES:
+        scanned = scan(data, number)
+        if is_newest and not scanned.is_damaged:
+            if scanned.torn_bytes:
+                self.recovered.torn_bytes += scanned.torn_bytes
+                scanned.size -= scanned.torn_bytes
+                self.disk.cut(name, scanned.size)
+            if salt is None or scanned.size <= HEADER_BYTES:
                 self._remove_empty(name)
                 return None, None
         elif not size:
             self._remove_empty(name)  # it was removed before, and came back after a loss of power
             return None, None
-        elif found.bad:
-            self.found.damaged.append(name)
-            for head, offset, length in zip(found.heads, found.offsets, found.bodies, strict=True):
+        elif scanned.bad:
+            self.recovered.damaged.append(name)
+            for head, offset, length in zip(scanned.heads, scanned.offsets, scanned.bodies, strict=True):
                 start = offset + PREFIX_BYTES + len(head)
                 self._rescued.append((head, data[start : start + length]))
-            self.found.rescued += len(found.heads)
+            self.recovered.rescued += len(scanned.heads)
             return None, None
         assert salt is not None
-        self.found.rebuilt += 1
+        self.recovered.rebuilt += 1
         self.disk.sync(name)  # it may have been read from pages that are not on the disk
-        self._steps.append(Step("index", index_name, make_index(number, salt, found.size, found)))
-        return salt, found
+        self._steps.append(Step("index", index_name, make_index(number, salt, scanned.size, scanned)))
+        return salt, scanned
 
     def _remove_empty(self, name: str) -> None:
         """Remove a segment in which nothing was certain. If its name comes back, it is empty."""
@@ -269,10 +269,10 @@ class Log:
         """Write the rest of the newest segment, sync it, and then write its index (L2, L4)."""
         self._flush()
         newest = self.segments[-1]
-        found = Scan(newest.heads, newest.offsets, size=newest.size)
+        scanned = Scan(newest.heads, newest.offsets, size=newest.size)
         lengths = zip(newest.heads, newest.sizes, strict=True)
-        found.bodies = array("L", [size - PREFIX_BYTES - len(head) for head, size in lengths])
-        index = make_index(newest.number, newest.salt, newest.size, found)
+        scanned.bodies = array("L", [size - PREFIX_BYTES - len(head) for head, size in lengths])
+        index = make_index(newest.number, newest.salt, newest.size, scanned)
         self._steps.append(Step("index", file_name(newest.number, INDEX), index))
         newest.heads = []
 
@@ -344,18 +344,18 @@ class Log:
     def read(self, number: int) -> bytes | None:
         """Return the body of a record; None if it is damaged or cannot be read. It must be on the disk already."""
         segment = self._segment_of(number)
-        place = number - segment.first
-        offset, size = segment.offsets[place], segment.sizes[place]
+        index = number - segment.first
+        offset, size = segment.offsets[index], segment.sizes[index]
         try:
             data = self.disk.read(segment.name, offset, size)
         except OSError:
             self.unreadable += 1
             return None
-        found = read_record(segment.salt, offset, data)
-        if found is None:
+        scanned = read_record(segment.salt, offset, data)
+        if scanned is None:
             self.unreadable += 1
             return None
-        return found[1]
+        return scanned[1]
 
     @property
     def bytes(self) -> int:
@@ -370,5 +370,5 @@ class Log:
         return range(oldest.first, oldest.first + len(oldest.offsets))
 
     def _segment_of(self, number: int) -> Segment:
-        place = bisect_right(self.segments, number, key=lambda segment: segment.first) - 1
-        return self.segments[place]
+        index = bisect_right(self.segments, number, key=lambda segment: segment.first) - 1
+        return self.segments[index]

@@ -39,7 +39,7 @@ def file_name(number: int, ending: str = SEGMENT) -> str:
 
 
 def number_of(name: str, ending: str = SEGMENT) -> int | None:
-    """Return the number of the segment that a file belongs to; None if its name is none of ours."""
+    """Return the number of the segment that a file belongs to; None if it is no file of a store."""
     stem = name.removesuffix(ending)
     return int(stem) if name.endswith(ending) and len(stem) == 12 and stem.isdecimal() else None
 
@@ -89,7 +89,7 @@ def read_record(salt: int, offset: int, data: bytes, at: int = 0) -> tuple[bytes
 
 @dataclass
 class Scan:
-    """What a segment was found to hold."""
+    """The valid records of a segment, and the bytes that are none."""
 
     heads: list[bytes] = field(default_factory=list)
     offsets: array[int] = field(default_factory=lambda: array("Q"))
@@ -112,26 +112,26 @@ class Scan:
 
 def scan(data: bytes, number: int) -> Scan:
     """Find all valid records of a segment, also those behind damaged bytes."""
-    found = Scan(size=len(data))
+    scanned = Scan(size=len(data))
     salt = salt_of(data, number)
     if salt is None:
         if data:
-            found.bad.append((0, len(data)))
-        return found
+            scanned.bad.append((0, len(data)))
+        return scanned
     at, end = HEADER_BYTES, len(data)
     while at < end:
-        one = read_record(salt, at, data, at)
-        if one is None:
+        parsed = read_record(salt, at, data, at)
+        if parsed is None:
             following = _next_valid(salt, data, at + 1)
-            found.bad.append((at, following))
+            scanned.bad.append((at, following))
             at = following
             continue
-        head, body = one
-        found.heads.append(head)
-        found.offsets.append(at)
-        found.bodies.append(len(body))
+        head, body = parsed
+        scanned.heads.append(head)
+        scanned.offsets.append(at)
+        scanned.bodies.append(len(body))
         at += PREFIX_BYTES + len(head) + len(body)
-    return found
+    return scanned
 
 
 def _next_valid(salt: int, data: bytes, at: int) -> int:
@@ -145,13 +145,13 @@ def _next_valid(salt: int, data: bytes, at: int) -> int:
         at += 1
 
 
-def make_index(number: int, salt: int, size: int, found: Scan) -> bytes:
+def make_index(number: int, salt: int, size: int, scanned: Scan) -> bytes:
     """Return the index of a complete segment of `size` bytes."""
-    lengths = array("H", map(len, found.heads))
+    lengths = array("H", map(len, scanned.heads))
     parts = (
         _file_header(_INDEX_MAGIC, number, salt),
-        _INDEX_ABOUT.pack(size, len(found.heads)),
-        *(found.offsets.tobytes(), array("I", found.bodies).tobytes(), lengths.tobytes(), *found.heads),
+        _INDEX_ABOUT.pack(size, len(scanned.heads)),
+        *(scanned.offsets.tobytes(), array("I", scanned.bodies).tobytes(), lengths.tobytes(), *scanned.heads),
     )
     data = b"".join(parts)
     return data + crc32(data).to_bytes(4, "little")
@@ -167,12 +167,12 @@ def read_index(data: bytes, number: int, salt: int, size: int) -> Scan | None:
     told, count = _INDEX_ABOUT.unpack_from(data, HEADER_BYTES)
     if told != size or len(data) < start + 14 * count + 4:
         return None
-    found = Scan(size=size)
-    found.offsets.frombytes(data[start : start + 8 * count])
-    found.bodies = array("L", array("I", data[start + 8 * count : start + 12 * count]))
+    scanned = Scan(size=size)
+    scanned.offsets.frombytes(data[start : start + 8 * count])
+    scanned.bodies = array("L", array("I", data[start + 8 * count : start + 12 * count]))
     lengths = array("H", data[start + 12 * count : start + 14 * count])
-    found.heads = list(_pieces(data, start + 14 * count, lengths))
-    return found
+    scanned.heads = list(_pieces(data, start + 14 * count, lengths))
+    return scanned
 
 
 def _pieces(data: bytes, at: int, lengths: array[int]) -> Iterator[bytes]:

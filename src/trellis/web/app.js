@@ -71,7 +71,7 @@ function drawHeader() {
   const mending = mesh.mending.size;
   const told = [[living, "nodes"], [links, "links"], [known.size, "topics"]];
   if (down) told.push([down, "down", "bad"]);
-  if (mending) told.push([mending, mending === 1 ? "mend" : "mends", "mending"]);
+  if (mending) told.push([mending, mending === 1 ? "repair" : "repairs", "mending"]);
   $("totals").replaceChildren(
     ...told.map(([value, name, kind]) => h("div", { class: kind ?? "" }, h("dd", {}, value.toLocaleString("en")), h("dt", {}, name))),
   );

@@ -156,8 +156,8 @@ export class Details {
 
 // What is said of a repair: while it goes on, when it is over, and what follows the name of whom it is about.
 const MENDS = {
-  crash: ["mends", "mended", "’s crash"],
-  leave: ["mends", "mended", "’s leave"],
+  crash: ["repairs", "repaired", "’s crash"],
+  leave: ["repairs", "repaired", "’s leave"],
   join: ["links", "linked", " (joins)"],
   relink: ["links again to", "linked again to", ""],
   subscribe: ["joins topics", "joined topics", null],
@@ -200,7 +200,7 @@ export class Log {
 
   #mend(data) {
     const key = `${data.by}/${data.number}`;
-    const [goes, over, rest] = MENDS[data.cause] ?? ["mends", "mended", ` (${data.cause})`];
+    const [goes, over, rest] = MENDS[data.cause] ?? ["repairs", "repaired", ` (${data.cause})`];
     const about = rest === null ? [] : [" ", this.#name(data.node), rest];
     if (data.state === "began") {
       this.began.set(key, this.#row(data, "mending", [this.#name(data.by), ` ${goes}`, ...about], "…"));

@@ -17,9 +17,9 @@ from functools import partial
 
 from trellis import __version__
 from trellis.live.access import Gate, Proven
+from trellis.live.client_port import Broker
 from trellis.live.clock import monotonic_s, wall_ms
 from trellis.live.config import LimitsConfig
-from trellis.live.door import Broker
 from trellis.live.listen import Listener
 from trellis.live.mqtt.aside import Aside
 from trellis.live.mqtt.certificate import load_certificate

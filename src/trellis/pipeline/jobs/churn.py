@@ -34,7 +34,7 @@ def churn(
     max_bad_share: float = MAX_BAD_SHARE,
     overwrite: bool = False,
 ) -> Report:
-    """Writes a churn trace in time order; times are seconds since the trace began.
+    """Write a churn trace in time order; times are seconds since the trace began.
 
     map_to       the interests whose nodes come and go; not for telemetry, which names its own
     machines     how many to map, by default one for each node; nodes without a machine stay all the time
@@ -124,11 +124,11 @@ def _mapped(
     first = run.keep(stages.first_changes(changes))
     population = first.where(F.col("present")) if sample_from == "start" else first
     nodes = run.keep(interests.select("node").distinct())
-    available, places = population.count(), nodes.count()
-    wanted = places if machines is None else machines
-    run.facts |= {"machines_to_draw_from": available, "nodes": places, "machines_mapped": wanted}
-    if wanted < 1 or wanted > places:
-        raise InputError("", f"{wanted:,} machines for {places:,} nodes", f"ask for 1 to {places}")
+    available, node_count = population.count(), nodes.count()
+    wanted = node_count if machines is None else machines
+    run.facts |= {"machines_to_draw_from": available, "nodes": node_count, "machines_mapped": wanted}
+    if wanted < 1 or wanted > node_count:
+        raise InputError("", f"{wanted:,} machines for {node_count:,} nodes", f"ask for 1 to {node_count}")
     if wanted > available:
         raise InputError(
             "",
@@ -137,5 +137,5 @@ def _mapped(
         )
     mapping = run.keep(stages.mapped_at_random(population, nodes, count=wanted, seed=seed))
     present = first.where(F.col("present")).join(mapping, "machine").count()
-    run.facts["nodes_present_at_start"] = places - wanted + present
+    run.facts["nodes_present_at_start"] = node_count - wanted + present
     return stages.churn_trace(changes, mapping)

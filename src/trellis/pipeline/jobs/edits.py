@@ -1,4 +1,4 @@
-"""`edits`: an edit log -> interests: random pages, and everybody who edited them.  [Magnet 4.5: 3,000 topics]"""
+"""`edits`: an edit log -> interests: random pages, with all users who edited them.  [Magnet 4.5: 3,000 topics]"""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def edits(
     max_bad_share: float = MAX_BAD_SHARE,
     overwrite: bool = False,
 ) -> Report:
-    """Writes the interests of the editors of `topics` random pages (of all pages where it is None).
+    """Write the interests of the editors of `topics` random pages (None: of all pages).
 
-    mask_secret   keys the stand-ins of internet addresses; it is not written anywhere. Without one the seed serves,
-                  which whoever reads the manifest knows: give one, or drop_anonymous, before publishing anything
+    mask_secret   keys the masks of internet addresses. It is not written anywhere. Without it the seed is used, which
+                  is in the manifest: give a secret, or drop_anonymous, before you publish a result.
     """
     if topics is not None and topics < 1:
         raise InputError("", f"{topics} topics", "ask for 1 or more")

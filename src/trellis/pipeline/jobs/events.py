@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from trellis.errors import InputError
+from trellis.pipeline.file_systems import File
 from trellis.pipeline.jobs.run import MAX_BAD_SHARE, OnBadRows, Paths, Report, Run, running
-from trellis.pipeline.places import File
 
 FORMATS = ("events", "mosquitto")
 
@@ -26,7 +26,7 @@ def events(
     max_bad_share: float = MAX_BAD_SHARE,
     overwrite: bool = False,
 ) -> Report:
-    """Writes the events of the logs, by day (UTC).
+    """Write the events of the logs, by day (UTC).
 
     append   add to the table of an earlier run. Logs that are in it already are skipped; a log that has changed since
              is refused, because its first part would be there twice
@@ -54,7 +54,7 @@ def _fresh(run: Run, paths: Paths) -> list[File]:
         old = known.get(file.path)
         if old is None:
             fresh.append(file)
-        elif old != run.places.checksum(file):
+        elif old != run.file_systems.checksum(file):
             raise InputError(
                 file.path,
                 "has changed since it was appended",

@@ -24,7 +24,7 @@ def generate(
     partitions: int | None = None,
     overwrite: bool = False,
 ) -> Report:
-    """Writes the interests of a workload, by node.
+    """Write the interests of a workload, by node.
 
     workload    a configuration, or its text: uniform:nodes=1000000,topics=10000,subs=20
     partitions  Parquet parts to write; without: one for each half million nodes, and no fewer than there are cores

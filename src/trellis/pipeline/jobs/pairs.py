@@ -35,7 +35,7 @@ def pairs(
     max_bad_share: float = MAX_BAD_SHARE,
     overwrite: bool = False,
 ) -> Report:
-    """Writes the pairs of the table, each once.
+    """Write the pairs of the table, each once.
 
     columns, header, separator, comment   how the table is written, see `sources.pairs`
     subscribers_max, topics_max           drop more popular topics, then nodes with more topics: once, at the start

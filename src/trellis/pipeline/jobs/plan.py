@@ -71,7 +71,7 @@ def plan(
     seed: int | str = 0,
     overwrite: bool = False,
 ) -> Report:
-    """Writes the links (u, v) of a TCO over the interests in `paths`.
+    """Write the links (u, v) of a TCO over the interests in `paths`.
 
     candidates        as in `trellis.plan`: all pairs, sampled ones, or auto
     sample, keep      for sampled candidates, as in `trellis.plan`

@@ -1,4 +1,4 @@
-"""`profile`: what a workload looks like, as tables and pictures.  [OMen Fig. 7; Vitis Fig. 8, 9; SpiderCast 3.4]
+"""`profile`: measure a workload, as tables and pictures.  [OMen Fig. 7; Vitis Fig. 8, 9; SpiderCast 3.4]
 
 ccdf.parquet          quantity (popularity | size), value, count, ccdf
 fits.parquet          quantity, mean, variance, standard_deviation, maximum, slope, exponent, value_min, tail, distance
@@ -46,7 +46,7 @@ def profile(
     max_bad_share: float = MAX_BAD_SHARE,
     overwrite: bool = False,
 ) -> Report:
-    """Profiles interests, or a whole social graph (then popularity counts followers and size followees).
+    """Profile interests, or a whole social graph (then popularity counts followers and size followees).
 
     tdi_closest, tdi_sample   d of tdi(d), and how many random nodes it is measured on; 0 nodes: leave it out
     """
@@ -66,21 +66,21 @@ def profile(
         interests = run.keep(_interests(run, paths, format, directed))
         run.facts["subscriptions"] = interests.count()
         run.step("distributions")
-        found = {
+        measured = {
             quantity: collected(distributions.sizes(interests, column), "size")["size"]
             for quantity, column in QUANTITIES.items()
         }
-        run.write(_ccdf_table(run.spark, found), "ccdf.parquet")
-        fits = [_fit(quantity, *found[quantity]) for quantity in QUANTITIES]
+        run.write(_ccdf_table(run.spark, measured), "ccdf.parquet")
+        fits = [_fit(quantity, *measured[quantity]) for quantity in QUANTITIES]
         run.facts["fits"] = fits
         run.write(run.spark.createDataFrame(fits, _FITS).coalesce(1), "fits.parquet")
-        run.facts |= {"nodes": int(found["size"][1].sum()), "topics": int(found["popularity"][1].sum())}
+        run.facts |= {"nodes": int(measured["size"][1].sum()), "topics": int(measured["popularity"][1].sum())}
         if tdi_sample:
             _tdi(run, interests, tdi_closest, tdi_sample, seed)
         correlation = run.keep(distributions.correlations(interests))
         run.write(correlation.coalesce(1), "correlation.parquet")
         run.facts["correlation"] = {row["measure"]: row["value"] for row in correlation.collect()}
-        run.folder.write_bytes("ccdf.png", _picture(found, fits))
+        run.folder.write_bytes("ccdf.png", _picture(measured, fits))
     return reports[0]
 
 
@@ -94,10 +94,10 @@ def _interests(run: Run, paths: Paths, format: str, directed: bool | None) -> Da
     return graphs.interests_of(graphs.simple_edges(edges, directed=directed), directed=directed)
 
 
-def _ccdf_table(spark: SparkSession, found: dict[str, tuple[np.ndarray, np.ndarray]]) -> DataFrame:
+def _ccdf_table(spark: SparkSession, measured: dict[str, tuple[np.ndarray, np.ndarray]]) -> DataFrame:
     rows = [
         (quantity, int(one), int(many), float(share))
-        for quantity, (value, count) in found.items()
+        for quantity, (value, count) in measured.items()
         for one, many, share in zip(value, count, statistics.ccdf(count), strict=True)
     ]
     return spark.createDataFrame(rows, CCDF).coalesce(1).orderBy("quantity", "value")
@@ -125,13 +125,13 @@ def _tdi(run: Run, interests: DataFrame, closest: int, sample: int, seed: int | 
     run.facts["tdi"] = {"closest": closest, "mean": (table.agg(F.avg("percentage")).head() or [None])[0]}
 
 
-def _picture(found: dict[str, tuple[np.ndarray, np.ndarray]], fits: list[dict[str, Any]]) -> bytes:
+def _picture(measured: dict[str, tuple[np.ndarray, np.ndarray]], fits: list[dict[str, Any]]) -> bytes:
     # Not pyplot: it would choose a screen and keep global state.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4), layout="constrained")
     for axes, fit in zip(figure.subplots(1, 2), fits, strict=True):
-        value, count = found[fit["quantity"]]
+        value, count = measured[fit["quantity"]]
         share = statistics.ccdf(count)
         axes.loglog(value, share, ".", markersize=4, label="share with at least so many")
         if fit["exponent"]:

@@ -1,4 +1,4 @@
-"""What every job does around its stages: check the output's place, read with bad rows set apart, write, report."""
+"""The steps that all jobs share: check the output, read the input and reject bad rows, write, report."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from trellis.errors import InputError
 from trellis.pipeline import inputs as reading
 from trellis.pipeline import lineage, progress
 from trellis.pipeline.executors import check_executors
-from trellis.pipeline.places import File, Places, for_reader, is_remote, shown_path
+from trellis.pipeline.file_systems import File, FileSystems, for_reader, is_remote, shown_path
 from trellis.pipeline.schemas import INTERESTS
 from trellis.pipeline.session import is_local
 from trellis.pipeline.sinks import Folder, whole_folder
@@ -45,7 +45,7 @@ SMALL_NODES = 200_000  # a table of so many names may be held by every executor 
 
 @dataclass(frozen=True)
 class Report:
-    """What a job did; the same is in its manifest."""
+    """The result of a job. Its manifest has the same numbers."""
 
     job: str
     output: str
@@ -56,7 +56,7 @@ class Report:
 
 
 class Look(NamedTuple):
-    """What the paths of an input hold."""
+    """The files of an input, their kind, and the first lines of the first file."""
 
     files: list[File]
     kind: reading.Kind
@@ -65,7 +65,7 @@ class Look(NamedTuple):
 
 @dataclass
 class Run:
-    """One job under way."""
+    """One running job."""
 
     spark: SparkSession
     folder: Folder
@@ -80,23 +80,23 @@ class Run:
     _kept: list[DataFrame] = field(default_factory=list)
 
     @property
-    def places(self) -> Places:
-        return Places(self.spark)
+    def file_systems(self) -> FileSystems:
+        return FileSystems(self.spark)
 
     def step(self, text: str) -> None:
         progress.step(self.spark, text)
 
     def files(self, paths: Paths) -> list[File]:
-        found = self.places.files([paths] if isinstance(paths, str | Path) else paths)
-        self.inputs |= {file.path: file for file in found}
-        return found
+        files = self.file_systems.files([paths] if isinstance(paths, str | Path) else paths)
+        self.inputs |= {file.path: file for file in files}
+        return files
 
     def look(self, paths: Paths) -> Look:
-        """The files behind the paths, their kind and their first lines. Looked at once."""
+        """Return the files behind the paths, their kind and their first lines. They are read only once."""
         key = str(paths)
         if key not in self._looks:
             files = self.files(paths)
-            kind = reading.kind_of(self.places, files)
+            kind = reading.kind_of(self.file_systems, files)
             self._looks[key] = Look(files, kind, reading.first_lines(self.spark, files, kind))
         return self._looks[key]
 
@@ -109,9 +109,10 @@ class Run:
         counts: Mapping[str, Column] | None = None,
         **options: object,
     ) -> tuple[Source, DataFrame]:
-        """The rows of the files in a format (sniffed where None), bad rows dealt with as the user asked.
+        """Return the source and the good rows of the files. Bad rows are handled as the user has chosen.
 
-        counts   aggregates over the good rows that become facts: they cost no further pass over the files
+        format   the format; None: it is told from the first lines
+        counts   aggregates over the good rows that become facts. They cost no further pass over the files.
         """
         files, kind, first = self.look(paths)
         self.first, where = first, files[0].path
@@ -137,7 +138,7 @@ class Run:
         files: Sequence[File],
         counts: Mapping[str, Column],
     ) -> None:
-        """Count good and bad rows; fail where bad rows must not be, or are too many."""
+        """Count good and bad rows. Raise InputError if bad rows are not allowed, or are too many."""
         tally = parsed.agg(
             F.count("*").alias("rows"),
             F.count("reason").alias("wrong"),
@@ -148,7 +149,7 @@ class Run:
         self.facts |= {"rows_read": total - wrong} | {name: tally[name] for name in counts}
         if total == 0:
             raise InputError(files[0].path, "there is no row in it", "check the file")
-        if kind == "text" and (cut := reading.unterminated(self.places, files)):
+        if kind == "text" and (cut := reading.unterminated(self.file_systems, files)):
             self.facts["files_without_last_line_end"] = len(cut)
         if not wrong:
             return
@@ -157,7 +158,7 @@ class Run:
         if wrong > self.max_bad_share * total:
             error = reading.refusal(self.spark, parsed, parse, kind, files, wrong, total)
             more = f"more than --max-bad-share {self.max_bad_share:g}"
-            raise InputError(error.where, f"{error.what}, {more}", "mend them, check the format, or allow more")
+            raise InputError(error.where, f"{error.what}, {more}", "correct them, check the format, or allow more")
         bad = bad_rows(parsed)
         self.rejected.append((bad, wrong))
         reasons = {row["reason"]: row["count"] for row in bad.groupBy("reason").count().orderBy("reason").collect()}
@@ -168,7 +169,7 @@ class Run:
         files = self.files(paths)
         where = str(paths)
         parts = [for_reader(file.path) for file in files if file.path.endswith(".parquet")]
-        if parts:  # beside them lies the manifest of the job that wrote them
+        if parts:  # In the same folder is the manifest of the job that wrote them.
             table = self.spark.read.parquet(*parts)
             missing = [name for name in INTERESTS.names if name not in table.columns]
             if missing:
@@ -176,25 +177,24 @@ class Run:
             table = table.select(F.col("node").cast("string"), F.col("topic").cast("string"))
             empty = table.where(F.col("node").isNull() | F.col("topic").isNull()).count()
             if empty:
-                raise InputError(where, f"{empty:,} rows have no node or no topic", "remove or mend them")
+                raise InputError(where, f"{empty:,} rows have no node or no topic", "remove or correct them")
             return table
         before = dict(self.facts)
         table = self.read(paths, "pairs", ("pairs",), columns=("node", "topic"))[1]
-        self.facts |= before  # what was read first is what the facts are about
+        self.facts |= before  # The facts are about the input that was read first.
         return table
 
     def keep(self, table: DataFrame) -> DataFrame:
-        """The table, computed once: on the executors' disks, since a graph may be larger than their memory."""
+        """Return the table so that it is computed once. It is kept on disks, since a graph may not fit into memory."""
         kept = table.persist(pyspark.StorageLevel.DISK_ONLY)
         self._kept.append(kept)
         return kept
 
     def settle(self, table: DataFrame) -> tuple[DataFrame, int]:
-        """A small table computed now, cut off from how it came about; and its number of rows.
+        """Compute a small table now. Return it without the plan that made it, and its number of rows.
 
-        Loops need this: without it every round would carry the plans of all rounds before. Off `local[...]` it is a
-        reliable checkpoint, which survives the loss of an executor: where spark.checkpoint.dir says, else beside the
-        output.
+        Loops need this: else every round would carry the plans of all earlier rounds. On a cluster it is a reliable
+        checkpoint, which survives the loss of an executor. Its folder is spark.checkpoint.dir, or beside the output.
         """
         reliable = self._checkpoints_are_reliable()
         settled = table.checkpoint() if reliable else table.localCheckpoint()
@@ -202,13 +202,13 @@ class Run:
 
     def _checkpoints_are_reliable(self) -> bool:
         context = self.spark.sparkContext
-        place = context.getCheckpointDir()
-        if place is not None and CHECKPOINTS not in place:
+        current = context.getCheckpointDir()
+        if current is not None and CHECKPOINTS not in current:
             return True  # the user's own
         if is_local(context.master):
             return False
         own = f"{self.folder.scratch}/{CHECKPOINTS}"
-        if place is None or own not in place:  # else it is set already; or another job of this session has set its own
+        if current is None or own not in current:
             context.setCheckpointDir(own)
         return True
 
@@ -234,11 +234,11 @@ def running(
     append: bool = False,
     kernels: bool = False,
 ) -> Iterator[tuple[Run, list[Report]]]:
-    """Gives a run, and a list that holds its report once the block is left and the output is in place.
+    """Give a run, and a list that holds its report after the block, when the output is complete.
 
-    parameters   what the manifest tells; those named on_bad_rows and max_bad_share also say how bad rows are dealt with
-    append       add to the result of an earlier run of this job, where there is one
-    kernels      whether Python runs in executors, which are then asked first whether they can
+    parameters   for the manifest. on_bad_rows and max_bad_share also say how bad rows are handled.
+    append       add to the result of an earlier run of this job, if there is one
+    kernels      Python runs in executors, so they are checked first
     """
     on_bad_rows: Any = parameters.get("on_bad_rows", "fail")
     max_bad_share: Any = parameters.get("max_bad_share", MAX_BAD_SHARE)
@@ -257,8 +257,8 @@ def running(
             yield run, reports
             rejected = _write_rejected(run)
             run.step("checksums")
-            inputs = [run.places.checksum(file) for file in run.inputs.values()]
-            parents = lineage.parents_of(run.places, run.inputs)
+            inputs = [run.file_systems.checksum(file) for file in run.inputs.values()]
+            parents = lineage.parents_of(run.file_systems, run.inputs)
         except (PySparkException, Py4JJavaError) as error:
             raise _unreadable(error) or error from error
         finally:
@@ -290,7 +290,7 @@ def running(
 
 
 def collected(table: DataFrame, *columns: str) -> dict[str, tuple[IntArray, IntArray]]:
-    """The distribution (value, count) of each integer column, values ascending, on the driver: they are small."""
+    """Return the distribution (value, count) of each integer column, values ascending. They fit on the driver."""
     rows = distributions(table, *columns).orderBy("quantity", "value").collect()
     return {
         name: (
@@ -313,7 +313,7 @@ def _write_rejected(run: Run) -> int:
 
 
 def _unreadable(error: PySparkException | Py4JJavaError) -> InputError | None:
-    """A damaged input (cut-off gzip, a Parquet file that is none) is the user's to mend; all else is a bug of ours."""
+    """Return an InputError for a damaged input, such as a gzip file that was cut off; None for any other error."""
     said = str(error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else error)
     if not re.search(r"\[(FAILED_READ_FILE|CANNOT_READ_FILE|UNABLE_TO_INFER_SCHEMA)", said):
         return None

@@ -39,7 +39,7 @@ def social(
     max_bad_share: float = MAX_BAD_SHARE,
     overwrite: bool = False,
 ) -> Report:
-    """Writes the interests of `sample_nodes` users (of all users where it is None).
+    """Write the interests of `sample_nodes` users (of all users where it is None).
 
     seeds      users to start from; `omen`: all at once (the paper's "a few"); `vitis`: in the first round
     directed   whether following is one-sided; without: `twitter` is, `facebook` is not, `edges` as a header of KONECT
@@ -80,7 +80,7 @@ def social(
 
 
 def is_directed(run: Run, format: str, directed: bool | None) -> bool:
-    """Return whether the graph that was read is directed; InputError where nothing says it and it well may be."""
+    """Return whether the graph that was read is directed. Raise InputError if that is not told and may be so."""
     told = "by you"
     if directed is None:
         said = graph_sources.says_directed(run.first) if format == "edges" else format == "twitter"
@@ -98,7 +98,7 @@ def is_directed(run: Run, format: str, directed: bool | None) -> bool:
 
 
 def refuse_cut_off(run: Run) -> None:
-    """InputError where the header of the one file promises more edges than there are."""
+    """Raise InputError if the header of a single file promises more edges than there are."""
     promised = graph_sources.promised_edges(run.first)
     rows = run.facts["rows_read"] + sum(count for _, count in run.rejected)
     if len(run.inputs) == 1 and promised is not None and rows < promised:
@@ -107,7 +107,7 @@ def refuse_cut_off(run: Run) -> None:
 
 
 def _count_graph(run: Run, edges: DataFrame, users: DataFrame) -> None:
-    """Self-loops say nothing about interests, and repeats nothing new: both are left out, and counted."""
+    """Leave out and count self-loops and repeated edges. They add nothing to the interests."""
     run.step("the graph, each edge once")
     kept = edges.count()
     run.facts |= {
@@ -136,7 +136,7 @@ def _sampled(
     if sampling == "omen":
         search.breadth_first(seeds)
     else:
-        search.followees_of_random_users(seeds, both_ways=not directed)
+        search.followees_of_random_users(seeds, both_directions=not directed)
     run.facts |= {"seeds_drawn": search.seeds_drawn, "rounds": search.rounds}
     return search.reached
 
@@ -153,44 +153,44 @@ class Search:
         self.size = self.seeds_drawn = self.rounds = 0
 
     def breadth_first(self, seeds: int) -> None:
-        """[OMen 6.1] Neighbours are users linked in either direction; the last level is cut at random.  [E-14]"""
+        """Sample breadth first, over links in either direction. The last level is cut at random.  [OMen 6.1; E-14]"""
         frontier, batch = self.draw(seeds), 1
         while self.size < self.target:
-            frontier, found = self.add(self._neighbours(frontier, both_ways=True))
-            if not found:
-                # The component is used up. Further seeds come one, two, four, ... at a time: a graph of many small
-                # components would otherwise take a round for each.
+            frontier, added = self.add(self._neighbors(frontier, both_directions=True))
+            if not added:
+                # The component is complete. Further seeds come one, two, four, ... at a time, since a graph of many
+                # small components would else take a round for each.
                 frontier, batch = self.draw(batch), 2 * batch
 
-    def followees_of_random_users(self, seeds: int, *, both_ways: bool) -> None:
-        """[Vitis IV-E] Each round twice the random users of the round before; the last round is cut."""
+    def followees_of_random_users(self, seeds: int, *, both_directions: bool) -> None:
+        """Sample users and their followees. Each round draws twice as many users; the last one is cut.  [Vitis IV-E]"""
         batch = seeds
         while self.size < self.target:
-            self.add(self._neighbours(self.draw(batch), both_ways=both_ways))
+            self.add(self._neighbors(self.draw(batch), both_directions=both_directions))
             batch *= 2
 
     def draw(self, count: int) -> DataFrame:
-        """Further random users that are not reached yet."""
+        """Add further random users that are not reached yet, and return them."""
         rest = self.users.join(self._hinted(self.reached), "node", "left_anti") if self.size else self.users
         count = min(count, self.target - self.size)
-        drawn, found = self.add(graphs.drawn_nodes(rest, count=count, seed=self.seed, purpose="seeds"))
-        self.seeds_drawn += found
+        drawn, added = self.add(graphs.drawn_nodes(rest, count=count, seed=self.seed, purpose="seeds"))
+        self.seeds_drawn += added
         return drawn
 
     def add(self, nodes: DataFrame) -> tuple[DataFrame, int]:
-        """Adds new nodes, at random no more than there is room for; gives those added, and their number."""
+        """Add new nodes, at most up to the target size, and then random ones. Return those added, and their number."""
         self.rounds += 1
         self.run.step(f"sampling, round {self.rounds}: {self.size:,} of {self.target:,} users")
-        room = self.target - self.size
-        fresh, found = self.run.settle(nodes)
-        if found > room:
-            fresh, found = self.run.settle(graphs.drawn_nodes(fresh, count=room, seed=self.seed, purpose="level"))
-        if found:
+        wanted = self.target - self.size
+        fresh, added = self.run.settle(nodes)
+        if added > wanted:
+            fresh, added = self.run.settle(graphs.drawn_nodes(fresh, count=wanted, seed=self.seed, purpose="level"))
+        if added:
             self.reached, self.size = self.run.settle(self.reached.union(fresh) if self.size else fresh)
-        return fresh, found
+        return fresh, added
 
-    def _neighbours(self, frontier: DataFrame, *, both_ways: bool) -> DataFrame:
-        return graphs.next_level(self.edges, frontier, self.reached, both_ways=both_ways, small=self.small)
+    def _neighbors(self, frontier: DataFrame, *, both_directions: bool) -> DataFrame:
+        return graphs.next_level(self.edges, frontier, self.reached, both_directions=both_directions, small=self.small)
 
     def _hinted(self, table: DataFrame) -> DataFrame:
         return F.broadcast(table) if self.small else table

@@ -1,4 +1,4 @@
-"""`verify`: is an overlay of any size topic-connected, which topics are split, and what are its degrees?
+"""`verify`: check whether an overlay of any size is topic-connected, list split topics, and count degrees.
 
 topics.parquet    topic, subscribers, links, components, sizes (of the largest components)
 degrees.parquet   degree, nodes
@@ -13,8 +13,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from trellis.errors import InputError
+from trellis.pipeline.file_systems import for_reader
 from trellis.pipeline.jobs.run import Paths, Report, Run, running
-from trellis.pipeline.places import for_reader
 from trellis.pipeline.stages import components
 from trellis.pipeline.stages import verify as stage
 
@@ -33,7 +33,7 @@ def verify(
     topic_links_max: int = TOPIC_LINKS_MAX,
     overwrite: bool = False,
 ) -> Report:
-    """Writes what it finds about the overlay (u, v) over the interests (node, topic).
+    """Write the result of checking the overlay (u, v) over the interests (node, topic).
 
     topic_links_max  a topic with more links than one worker shall hold is searched by all of them together
     """
@@ -52,10 +52,10 @@ def verify(
         shared = run.keep(stage.shared_topics(links, nodes))
         idle = shared.agg(F.count_if(F.size("shared") == 0)).first()
         facts |= {"idle_links": idle[0] if idle else 0}
-        found, large = _searched(run, stage.topic_links(shared), nodes, topic_links_max)
+        by_topic, large = _searched(run, stage.topic_links(shared), nodes, topic_links_max)
         run.facts.clear()
-        run.facts |= {"tco": None} | facts | {"large_topics": large} | _verdict(found)
-        run.write(found.orderBy(F.desc("components"), "topic"), "topics.parquet")
+        run.facts |= {"tco": None} | facts | {"large_topics": large} | _verdict(by_topic)
+        run.write(by_topic.orderBy(F.desc("components"), "topic"), "topics.parquet")
     return reports[0]
 
 
@@ -104,7 +104,7 @@ def _count_links(links: DataFrame, where: str) -> int:
 
 
 def _degrees(run: Run, nodes: DataFrame, links: DataFrame, where: str) -> dict[str, float]:
-    """Writes how many nodes have each degree; InputError where a link ends at a node without interests."""
+    """Write how many nodes have each degree; InputError where a link ends at a node without interests."""
     by_node = stage.node_degrees(nodes, links)
     table = run.keep(by_node.groupBy("degree", "known").agg(F.count("*").alias("nodes")))
     unknown = table.where(~F.col("known")).agg(F.sum("nodes")).first()
@@ -150,9 +150,9 @@ def _stars(run: Run, links: DataFrame) -> DataFrame:
             return edges
 
 
-def _verdict(found: DataFrame) -> dict[str, Any]:
+def _verdict(by_topic: DataFrame) -> dict[str, Any]:
     split = F.col("components") > 1
-    tally = found.agg(
+    tally = by_topic.agg(
         F.count("*").alias("topics"),
         F.count_if(split).alias("split_topics"),
         F.sum("components").alias("components"),
@@ -160,7 +160,7 @@ def _verdict(found: DataFrame) -> dict[str, Any]:
     assert tally is not None
     facts = {**tally.asDict(), "tco": tally["split_topics"] == 0, "split": []}
     if tally["split_topics"]:
-        shown = found.where(split).orderBy(F.desc("components"), "topic").limit(SPLIT_SHOWN).collect()
+        shown = by_topic.where(split).orderBy(F.desc("components"), "topic").limit(SPLIT_SHOWN).collect()
         facts["split"] = [{**row.asDict(), "sizes": list(row["sizes"])} for row in shown]
     facts["components_missing"] = tally["components"] - tally["topics"]
     return facts

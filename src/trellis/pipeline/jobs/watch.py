@@ -1,8 +1,8 @@
 """`watch`: logs that grow -> interests, rates and deltas that follow them, with Structured Streaming.
 
-OUT/interests, OUT/rates   as `pairs` and `rates` give them for all that was read
-OUT/deltas/batch=N         the subscriptions that came and went with batch N
-OUT/state                  what is remembered; its manifest says which batch it is of
+OUT/interests, OUT/rates   as `pairs` and `rates` write them for everything that was read
+OUT/deltas/batch=N         the subscriptions that began and ended with batch N
+OUT/state                  the state; its manifest names the latest batch in it
 OUT/_checkpoint            Spark's own: which bytes of which file belong to which batch
 
 A batch becomes part of the state at once, when the manifest of the state is replaced. A batch that Spark runs again
@@ -25,8 +25,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from trellis.errors import InputError, TrellisError
 from trellis.pipeline.failures import SLOW_PYTHON, explained
+from trellis.pipeline.file_systems import FileSystems, for_reader
 from trellis.pipeline.jobs.run import OnBadRows, Paths, Report
-from trellis.pipeline.places import Places, for_reader
 from trellis.pipeline.schemas import EVENTS, INTERESTS
 from trellis.pipeline.sinks import whole_folder
 from trellis.pipeline.sources import sniff_format, source_named
@@ -48,18 +48,18 @@ _TABLES = {
 
 
 class Watch:
-    """The state of one watch, and what a batch makes of it."""
+    """The state of one watch, and its update by a batch."""
 
     def __init__(
         self, spark: SparkSession, output: str, source: Source, watermark_s: float, on_bad_rows: OnBadRows
     ) -> None:
         self.spark, self.output, self.source = spark, output, source
         self.watermark_s, self.on_bad_rows = watermark_s, on_bad_rows
-        self.places = Places(spark)
+        self.file_systems = FileSystems(spark)
         self.failure: TrellisError | None = None  # why the last batch failed, if it was not Spark's own fault
 
     def batch(self, lines: DataFrame, number: int) -> None:
-        """What Spark calls for each batch, and again for one that was not finished."""
+        """Handle a batch. Spark calls this for each batch, and again for one that was not finished."""
         try:
             if self.facts().get("batch", -1) < number:
                 self._remember(lines, number)
@@ -69,9 +69,9 @@ class Watch:
             raise
 
     def facts(self) -> dict[str, Any]:
-        """What the manifest of the state tells; empty before the first batch."""
-        found = (self.places.manifest(f"{self.output}/state") or {}).get("facts")
-        return found if isinstance(found, dict) else {}
+        """Return the facts of the state's manifest. Empty before the first batch."""
+        facts = (self.file_systems.manifest(f"{self.output}/state") or {}).get("facts")
+        return facts if isinstance(facts, dict) else {}
 
     def _remember(self, lines: DataFrame, number: int) -> None:
         parsed = self.source.parse(lines.select("file", F.col("line").cast("string").alias("line")), []).persist()
@@ -98,14 +98,14 @@ class Watch:
 
     def _tally(self, events: DataFrame, given: DataFrame, facts: dict[str, Any]) -> dict[str, Any]:
         is_publish = F.col("event") == "publish"
-        found = events.agg(
+        tally = events.agg(
             F.count("*").alias("events"),
             F.max("time").alias("last"),
             F.min(F.when(is_publish, F.col("time") - F.col("seconds"))).alias("published_from"),
             F.max(F.when(is_publish, F.col("time"))).alias("published_until"),
         ).first()
-        assert found is not None
-        now = found.asDict()
+        assert tally is not None
+        now = tally.asDict()
         least, most = _known(min), _known(max)
         return {
             "events": facts.get("events", 0) + now["events"],
@@ -141,7 +141,7 @@ class Watch:
 
     def _table(self, name: str) -> DataFrame:
         """A table of the state, from the files that its manifest lists."""
-        outputs = (self.places.manifest(f"{self.output}/state") or {}).get("outputs", [])
+        outputs = (self.file_systems.manifest(f"{self.output}/state") or {}).get("outputs", [])
         files = [entry["path"] for entry in outputs if f"/{name}/" in entry["path"]]
         reader = self.spark.read.schema(_TABLES[name])
         if not files:
@@ -161,7 +161,7 @@ class Watch:
 
     def rows(self, name: str) -> int:
         """Return how many rows a table that people read has."""
-        told = (self.places.manifest(f"{self.output}/{name}") or {}).get("rows") or {}
+        told = (self.file_systems.manifest(f"{self.output}/{name}") or {}).get("rows") or {}
         return int(told.get("table", 0))
 
     def publish(self) -> None:
@@ -177,7 +177,7 @@ class Watch:
         }
         for name, table in tables.items():
             path = f"{self.output}/{name}"
-            if ((self.places.manifest(path) or {}).get("facts") or {}).get("batch") == number:
+            if ((self.file_systems.manifest(path) or {}).get("facts") or {}).get("batch") == number:
                 continue
             with whole_folder(self.spark, path, overwrite=True) as folder:
                 rows = folder.write(table())
@@ -254,10 +254,10 @@ def watching(
 def _source(paths: list[str], format: str | None) -> Source:
     if format:
         return source_named(format, FORMATS)
-    found = complete_lines(paths)
-    if not found:
+    logs = complete_lines(paths)
+    if not logs:
         raise InputError(paths[0], "there is no log with a line in it yet", f"name its format: {', '.join(FORMATS)}")
-    path, stop = next(iter(found.values()))
+    path, stop = next(iter(logs.values()))
     lines = [line.decode("utf-8", "replace") for line, _ in zip(lines_between(path, 0, stop), range(200), strict=False)]
     return sniff_format(lines, FORMATS, path)
 

@@ -1,4 +1,4 @@
-"""The formats that are read, by name; and which of them a file looks like."""
+"""The formats that can be read, by name. `sniff_format` tells the format of a file from its first lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SOURCES: dict[str, Source] = {
 
 
 def source_named(name: str, allowed: Iterable[str] | None = None) -> Source:
-    """The source of that name; InputError with the names there are (of those a job takes)."""
+    """Return the source of a name. Raise an InputError that lists the names that the job allows."""
     names = list(SOURCES if allowed is None else allowed)
     if name not in names:
         raise InputError("", f'format "{name}" is not read here', f"choose one of {', '.join(names)}")
@@ -24,7 +24,7 @@ def source_named(name: str, allowed: Iterable[str] | None = None) -> Source:
 
 
 def sniff_format(first: Sequence[str], allowed: Iterable[str] | None = None, where: str = "") -> Source:
-    """The source that the first lines of a file look like."""
+    """Return the source whose format the first lines of a file most likely have."""
     names = list(SOURCES if allowed is None else allowed)
     scores = {name: SOURCES[name].sniff(first) for name in names}
     best = max(names, key=lambda name: scores[name])

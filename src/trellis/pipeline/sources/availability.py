@@ -52,8 +52,8 @@ def parse_avt(lines: DataFrame, first: Sequence[str]) -> DataFrame:
             "times": F.transform(texts, lambda text: text.try_cast("double")),
         }
     )
-    starts = F.filter("times", lambda _, place: place % 2 == 0)
-    ends = F.filter("times", lambda _, place: place % 2 == 1)
+    starts = F.filter("times", lambda _, index: index % 2 == 0)
+    ends = F.filter("times", lambda _, index: index % 2 == 1)
     rows = rows.withColumn("sessions", F.arrays_zip(starts.alias("start"), ends.alias("end")))
     not_a_time = F.exists("times", lambda time: not_finite(time) | (time < 0))
     empty = F.exists("sessions", lambda session: session["start"] >= session["end"])

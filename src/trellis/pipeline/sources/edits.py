@@ -36,7 +36,7 @@ _JSON = "struct<time:string,channel:string,page:string,user:string,isAnonymous:b
 
 
 def parse_wikipedia(lines: DataFrame, first: Sequence[str], *, secret: int | str = 0) -> DataFrame:
-    """`secret` keys the masks: whoever does not know it cannot tell by trial which address a mask stands for."""
+    """Parse the lines. `secret` keys the masks: without it, the address behind a mask cannot be found by trial."""
     match variant(first):
         case "json":
             return _parse_json(lines, secret)
@@ -105,12 +105,12 @@ def _parse_tsv(lines: DataFrame, first: Sequence[str], secret: int | str) -> Dat
     head = data_lines(first)[0].rstrip("\r")
     names = tuple(name.strip().lower() for name in head.split("\t"))
     has_header = sorted(names) == sorted(_HEADER)
-    place = {name: (names if has_header else _HEADER).index(name) for name in _HEADER}
+    index_of = {name: (names if has_header else _HEADER).index(name) for name in _HEADER}
     rows = without_comments(lines)
     if has_header:
         rows = rows.where(F.col("line") != head)
     rows = rows.withColumn("field", fields(F.col("line"), "\t"))
-    raw = {name: F.trim(F.get("field", F.lit(index))) for name, index in place.items()}
+    raw = {name: F.trim(F.get("field", F.lit(index))) for name, index in index_of.items()}
     rows = rows.withColumns(
         {
             "page": raw["page"],

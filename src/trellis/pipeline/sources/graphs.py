@@ -104,10 +104,10 @@ def header_in(first: Sequence[str]) -> str | None:
 
 def ends_among(names: Sequence[str]) -> tuple[str, str]:
     """Return which of the columns are the ends of an edge: by their names, or because there are only two."""
-    found = {records.plain(name): name for name in names}
+    by_name = {records.plain(name): name for name in names}
     for one, other in _ENDS:
-        if one in found and other in found:
-            return found[one], found[other]
+        if one in by_name and other in by_name:
+            return by_name[one], by_name[other]
     if len(names) == 2:
         return names[0], names[1]
     shown = ", ".join(names)[:120]
@@ -137,9 +137,9 @@ def promised_edges(first: Sequence[str]) -> int | None:
     """Return how many edges a header says that there are: KONECT's `% 88234 4039`, SNAP's `Edges: 88234`."""
     comments = [line for line in first if line.startswith(_MARKS)]
     for line in comments:
-        found = re.match(r"%\s*(\d+)\s+\d+(\s+\d+)?\s*$", line) or re.match(r"#.*\bEdges:\s*(\d+)", line)
-        if found:
-            return int(found.group(1))
+        match = re.match(r"%\s*(\d+)\s+\d+(\s+\d+)?\s*$", line) or re.match(r"#.*\bEdges:\s*(\d+)", line)
+        if match:
+            return int(match.group(1))
     return None
 
 
@@ -166,10 +166,10 @@ def sniff_edges(first: Sequence[str]) -> float:
 def _spelled(first: Sequence[str], pair: tuple[str, str]) -> tuple[str, ...]:
     """The two names as the first object writes them; the plain ones where it has none of them."""
     try:
-        found = {records.plain(name): name for name in records.keys_in(first)}
+        by_name = {records.plain(name): name for name in records.keys_in(first)}
     except InputError:
         return pair
-    return tuple(found.get(name, name) for name in pair)
+    return tuple(by_name.get(name, name) for name in pair)
 
 
 def sniff_facebook(first: Sequence[str]) -> float:

@@ -57,7 +57,7 @@ def parse_mosquitto(lines: DataFrame, first: Sequence[str]) -> DataFrame:
 def _chosen(what: str) -> Column:
     """The event, node or topic of the first form that the line has; null where it has none."""
     line = F.col("line")
-    found: Column = F.lit(None).cast("string")
+    first_match: Column = F.lit(None).cast("string")
     for event, body in reversed(_BODIES.items()):
         pattern = _STAMP + body
         if what == "event":
@@ -66,8 +66,8 @@ def _chosen(what: str) -> Column:
             value = F.regexp_extract(line, pattern, 2)
         else:
             value = F.regexp_extract(line, pattern, 3) if event in _WITH_TOPIC else F.lit(None).cast("string")
-        found = F.when(line.rlike(pattern), value).otherwise(found)
-    return found
+        first_match = F.when(line.rlike(pattern), value).otherwise(first_match)
+    return first_match
 
 
 def sniff_mosquitto(first: Sequence[str]) -> float:

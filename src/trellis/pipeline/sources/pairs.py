@@ -1,7 +1,7 @@
-"""Any table of users and what they like: Last.fm, Meetup, genre lists, our own interests.
+"""Any table of users and things that they like: Last.fm, Meetup, genre lists, tables of interests.
 
-One row a line, separated by tab, comma, semicolon or spaces. The two columns are told by their names in a header
-line, or by their numbers (from 1). Quotes count with comma and semicolon only, as in CSV. A pair may repeat.
+Each line is a row, separated by tabs, commas, semicolons or spaces. The two columns are found by their names in a
+header line, or by their numbers (from 1). Quotes count with commas and semicolons only, as in CSV. A pair may repeat.
 JSON lines and tables name their columns themselves.
 """
 
@@ -118,7 +118,7 @@ def _parse_records(
 def _places(
     head: list[str], columns: tuple[str, str] | tuple[int, int] | None, header: bool | None
 ) -> tuple[int, int, bool]:
-    """The places of node and topic from 0, and whether the first line is a header."""
+    """Return the indexes of node and topic from 0, and whether the first line is a header."""
     if columns is not None and all(isinstance(column, int) for column in columns):
         numbers = [int(column) for column in columns]
         if min(numbers) < 1 or numbers[0] == numbers[1]:
@@ -134,8 +134,8 @@ def _places(
             )
         return head.index(str(columns[0])), head.index(str(columns[1])), True
     plain = [records.plain(name) for name in head]
-    nodes = [place for place, name in enumerate(plain) if name in _NODE_NAMES]
-    topics = [place for place, name in enumerate(plain) if name in _TOPIC_NAMES]
+    nodes = [index for index, name in enumerate(plain) if name in _NODE_NAMES]
+    topics = [index for index, name in enumerate(plain) if name in _TOPIC_NAMES]
     if nodes and topics and header is not False:
         return nodes[0], topics[0], True
     return 0, 1, bool(header)
@@ -150,7 +150,7 @@ def _cells(line: str, separator: str) -> list[str]:
 def _fields(separator: str, width: int) -> Column:
     if separator not in ",;":
         return fields(F.col("line"), separator)
-    names = [f"c{place}" for place in range(width)]
+    names = [f"c{number}" for number in range(width)]
     schema = ",".join(f"{name} string" for name in [*names, "_corrupt"])
     options = {
         "sep": separator,

@@ -1,7 +1,7 @@
-"""How lines become rows: what a source is, and how a row that does not parse keeps its line and gets its reason.
+"""Parse lines into rows. A row that does not parse keeps its line and gets a reason.
 
-A source reads text lines, never records: so every line that does not parse is known, whole, with its file. Spark
-hands the bytes of a line on as they are; what is not UTF-8 is a bad row like any other.
+A source reads text lines, never records. So every line that does not parse is known completely, with its file. Spark
+passes the bytes of a line on as they are. A line that is not UTF-8 is a bad row like any other.
 """
 
 from __future__ import annotations

@@ -25,12 +25,12 @@ def is_json(first: Sequence[str]) -> bool:
 def keys_in(first: Sequence[str]) -> list[str]:
     """Return the names in the first objects, in their order; InputError where a line is not an object."""
     lines = data_lines(first)
-    objects = [found for line in lines if (found := _object(line)) is not None]
+    objects = [value for line in lines if (value := _object(line)) is not None]
     if 2 * len(objects) <= len(lines):
         raise InputError(
             "", "is one JSON document, not one object a line", "write one object a line, for instance with jq -c '.[]'"
         )
-    return list(dict.fromkeys(key for found in objects for key in found))
+    return list(dict.fromkeys(key for fields in objects for key in fields))
 
 
 def has_keys(first: Sequence[str], *names: str) -> float:
@@ -58,7 +58,7 @@ def plain(name: str) -> str:
 
 def _object(line: str) -> dict[str, object] | None:
     try:
-        found = json.loads(line)
+        value = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None

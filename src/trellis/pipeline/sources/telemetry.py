@@ -1,4 +1,4 @@
-"""What our own live nodes tell (`live/telemetry.py`): JSON lines with time, node, event and topic.
+"""The telemetry of live nodes (`live/telemetry.py`): JSON lines with time, node, event and topic.
 
 One file holds both kinds of events: `telemetry` reads those of nodes and subscriptions, `publications` the others.
 """

@@ -1,9 +1,9 @@
-"""Churn traces from what machines and nodes did.  [OMen 6.1; Vitis IV-F; E-9, E-10]
+"""Churn traces from the events of machines and nodes.  [OMen 6.1; Vitis IV-F; E-9, E-10]
 
-In between lies a table of changes: machine, time (seconds since the trace began), up (whether it came or went).
+Between the two there is a table of changes: machine, time (seconds since the trace began), up (it came, or it went).
 
-I1  of one machine the changes alternate.
-I2  a machine that is up when the trace begins has no change for that; one still up when it ends has none either.
+I1  the changes of one machine alternate.
+I2  a machine that is up when the trace begins has no change for that. One that is still up at the end has none either.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _RANK = {"leave": 0, "crash": 0, "join": 1, "unsubscribe": 2, "subscribe": 3}
 
 
 def changes_of_events(events: DataFrame, *, began: float) -> DataFrame:
-    """MACHINE_EVENTS -> machine, time, up: ADD and REMOVE; UPDATE changes nothing about who is there."""
+    """MACHINE_EVENTS -> machine, time, up: ADD and REMOVE; UPDATE says nothing about presence."""
     return events.where(F.col("event").isin("add", "remove")).select(
         "machine", (F.col("time") - F.lit(began)).alias("time"), (F.col("event") == "add").alias("up")
     )
 
 
 def changes_of_sessions(sessions: DataFrame, *, began: float, ended: float) -> DataFrame:
-    """SESSIONS -> machine, time, up. A session that lasts until the trace ends has no end: nobody saw one."""
+    """SESSIONS -> machine, time, up. A session that lasts until the trace ends has no end, since none was observed."""
     bounds = F.array(
         F.struct(F.col("start").alias("time"), F.lit(True).alias("up")),
         F.struct(F.col("end").alias("time"), F.lit(False).alias("up")),
@@ -50,9 +50,9 @@ def merged_sessions(sessions: DataFrame) -> DataFrame:
 
 
 def alternating(changes: DataFrame) -> DataFrame:
-    """changes -> changes that alternate (I1): coming while there and going while away change nothing.
+    """changes -> changes that alternate (I1). A machine that is present cannot come, and an absent one cannot go.
 
-    At one time a machine goes before it comes: what left and came back within one tick of the clock was restarted.
+    At one time a machine goes before it comes: if it did both within one tick of the clock, it was restarted.
     """
     by_time = Window.partitionBy("machine").orderBy("time", "up")
     before = F.lag("up").over(by_time)
@@ -64,9 +64,9 @@ def alternating(changes: DataFrame) -> DataFrame:
 
 
 def first_changes(changes: DataFrame) -> DataFrame:
-    """changes -> machine, present: whether the machine was there when the trace began.
+    """changes -> machine, present: whether the machine was up when the trace began.
 
-    It was where its first change is to go, or to come at the very beginning.
+    It was, if its first change is to go, or to come at the very beginning.
     """
     first = changes.groupBy("machine").agg(F.min(F.struct("time", "up")).alias("first"))
     return first.select("machine", (~F.col("first.up") | (F.col("first.time") <= 0)).alias("present"))
@@ -97,28 +97,28 @@ def in_time_order(events: DataFrame) -> DataFrame:
 def trace_of_telemetry(events: DataFrame) -> DataFrame:
     """CHURN as live nodes tell it -> CHURN that can be replayed.
 
-    A node of the model has interests, so a life begins with its first subscription, not with its start-up: the join
-    stands there, and the subscriptions of that moment are its interests. Repeated subscriptions and
-    unsubscriptions of what is not held change nothing. A node that starts anew without having left had crashed.
+    A node of the model has interests. So an incarnation begins with its first subscription, not with its start: the
+    join has that time, and the subscriptions of that time are its interests. Repeated subscriptions are dropped, and so
+    are unsubscriptions from topics without a subscription. A node that starts again without having left has crashed.
     """
-    lives = _with_life(events)
-    changes = _effective_changes(lives.where(~F.col("boundary")))
-    began = changes.groupBy("node", "life").agg(F.min("time").alias("time"))
+    numbered = _with_incarnation(events)
+    changes = _effective_changes(numbered.where(~F.col("boundary")))
+    began = changes.groupBy("node", "incarnation").agg(F.min("time").alias("time"))
     joins = began.select("time", "node", F.lit("join").alias("event"), F.lit(None).cast("string").alias("topic"))
-    # The boundary that opens life k + 1 closes life k.
-    ends = lives.where(F.col("boundary")).select(
+    # The event that begins incarnation k + 1 ends incarnation k.
+    ends = numbered.where(F.col("boundary")).select(
         "node",
-        (F.col("life") - 1).alias("life"),
+        (F.col("incarnation") - 1).alias("incarnation"),
         "time",
         F.when(F.col("event") == "join", F.lit("crash")).otherwise(F.col("event")).alias("event"),
     )
-    departures = ends.join(began.select("node", "life"), ["node", "life"], "left_semi").select(
+    departures = ends.join(began.select("node", "incarnation"), ["node", "incarnation"], "left_semi").select(
         "time", "node", "event", F.lit(None).cast("string").alias("topic")
     )
     return in_time_order(joins.union(departures).union(changes.select("time", "node", "event", "topic")))
 
 
-def _with_life(events: DataFrame) -> DataFrame:
+def _with_incarnation(events: DataFrame) -> DataFrame:
     by_time = (
         Window.partitionBy("node")
         .orderBy("time", _rank(F.col("event")), "topic")
@@ -126,12 +126,12 @@ def _with_life(events: DataFrame) -> DataFrame:
     )
     boundary = F.col("event").isin("join", "leave", "crash")
     return events.withColumn("boundary", boundary).withColumn(
-        "life", F.sum(F.col("boundary").cast("int")).over(by_time)
+        "incarnation", F.sum(F.col("boundary").cast("int")).over(by_time)
     )
 
 
 def _effective_changes(changes: DataFrame) -> DataFrame:
-    by_time = Window.partitionBy("node", "life", "topic").orderBy("time", _rank(F.col("event")))
+    by_time = Window.partitionBy("node", "incarnation", "topic").orderBy("time", _rank(F.col("event")))
     before = F.coalesce(F.lag("event").over(by_time), F.lit("unsubscribe"))
     return changes.withColumn("before", before).where(F.col("before") != F.col("event"))
 

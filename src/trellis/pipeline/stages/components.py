@@ -1,8 +1,8 @@
 """Connected components of graphs that no single worker can hold: large-star and small-star, in turn.
 
-[Kiveris et al., Connected components in MapReduce and beyond, SoCC 2014] Both steps keep what is connected with what,
-and lead every node to smaller and smaller neighbours, until each component is a star around its smallest node; the
-paper proves O(log^2 n) rounds. Many graphs at once: those of different topics have no edge between them.
+[Kiveris et al., Connected components in MapReduce and beyond, SoCC 2014] Both steps keep the components as they are,
+and link every node to smaller and smaller neighbors, until each component is a star around its smallest node. The
+paper proves O(log^2 n) rounds. Many graphs are handled at once: those of different topics have no edge between them.
 
 An edge is topic, node, root with root < node.
 """
@@ -22,7 +22,7 @@ def edges_of(links: DataFrame) -> DataFrame:
 
 
 def large_star(edges: DataFrame) -> DataFrame:
-    """Every node links its larger neighbours to the smallest of its neighbours and itself."""
+    """Link the larger neighbors of each node to the smallest of its neighbors and itself."""
     there = edges.select("topic", F.col("root").alias("center"), F.col("node").alias("near"))
     back = edges.select("topic", F.col("node").alias("center"), F.col("root").alias("near"))
     both = there.union(back)
@@ -33,7 +33,7 @@ def large_star(edges: DataFrame) -> DataFrame:
 
 
 def small_star(edges: DataFrame) -> DataFrame:
-    """Every node links its smaller neighbours and itself to the smallest of them."""
+    """Link each node and its smaller neighbors to the smallest of them."""
     smallest = edges.groupBy("topic", "node").agg(F.min("root").alias("least"))
     itself = smallest.select("topic", "node", F.col("least").alias("root"))
     others = (
@@ -45,9 +45,10 @@ def small_star(edges: DataFrame) -> DataFrame:
 
 
 def not_yet_stars(edges: DataFrame) -> DataFrame:
-    """Edges that keep the graph from being disjoint stars: nodes with two roots, and roots that have one themselves.
+    """Return the edges because of which the graph is not yet a set of disjoint stars.
 
-    None left: every component is a star, so this test needs no second round that changes nothing.
+    They are those of nodes with two roots, and of roots that have a root themselves. If there are none, every component
+    is a star, so no further round is needed to see that nothing changes.
     """
     several = edges.groupBy("topic", "node").agg(F.count("*").alias("roots")).where(F.col("roots") > 1)
     inner = edges.join(edges.select("topic", F.col("node").alias("root")).distinct(), ["topic", "root"], "left_semi")

@@ -1,4 +1,4 @@
-"""What a workload looks like: distributions, overlap of interests, correlation."""
+"""Measures of a workload: distributions, overlap of interests, correlation."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def top_intersections(interests: DataFrame, *, closest: int, sample: int, seed: 
     """INTERESTS -> node, percentage, found: tdi(d) of a random sample of nodes.  [SpiderCast 3.4]
 
     For a node n the mean, over the `closest` other nodes m of highest intersection with n, of
-    100 |n & m| / min(|n|, |m|). Nodes that share nothing count 0: `found` says how many shared something.
-    Ties at the last place are broken by a keyed hash of the two names.
+    100 |n & m| / min(|n|, |m|). Nodes that share no topic count 0. `found` is the number of those that share one.
+    Ties at the last rank are broken by a keyed hash of the two names.
     """
     size = sizes(interests, "node")
     chosen = interests.select("node").distinct().orderBy(*order(seed, "tdi", "node")).limit(sample)
@@ -47,16 +47,16 @@ def top_intersections(interests: DataFrame, *, closest: int, sample: int, seed: 
         .groupBy("node", "other")
         .agg(F.count("*").alias("shared"))
     )
-    place = Window.partitionBy("node").orderBy(
+    rank = Window.partitionBy("node").orderBy(
         F.desc("shared"), key(seed, "tdi-tie", F.col("node"), F.col("other")), F.col("other")
     )
-    closest_nodes = shared.withColumn("place", F.row_number().over(place)).where(F.col("place") <= closest)
+    closest_nodes = shared.withColumn("place", F.row_number().over(rank)).where(F.col("place") <= closest)
     sized = closest_nodes.join(size.withColumnRenamed("size", "own"), "node").join(
         size.select(F.col("node").alias("other"), F.col("size").alias("its")), "other"
     )
     percentage = 100.0 * F.col("shared") / F.least("own", "its")
-    found = sized.groupBy("node").agg(F.sum(percentage).alias("total"), F.count("*").alias("found"))
-    return chosen.join(found, "node", "left").select(
+    totals = sized.groupBy("node").agg(F.sum(percentage).alias("total"), F.count("*").alias("found"))
+    return chosen.join(totals, "node", "left").select(
         "node",
         (F.coalesce("total", F.lit(0.0)) / F.lit(float(closest))).alias("percentage"),
         F.coalesce("found", F.lit(0)).cast("long").alias("found"),

@@ -1,4 +1,4 @@
-"""Candidates drawn by the executors, and links given names: what surrounds the planner's kernel on the driver.
+"""Steps before and after the planner's kernel: executors draw candidates, and links get the names of their ends.
 
 `trellis.plan.candidates` says how candidates are drawn. A node looks at some thousand subscriptions to its own topics.
 As rows of a join these would be 4,000,000,000 for 1,000,000 nodes. So every task gets the interests as arrays of

@@ -1,4 +1,4 @@
-"""The workload generators, some nodes at a time: node i has the same topics whoever draws it, with whatever others."""
+"""The workload generators, some nodes at a time. A node has the same topics in whichever chunk it is drawn."""
 
 from __future__ import annotations
 

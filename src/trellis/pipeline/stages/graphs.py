@@ -47,19 +47,21 @@ def drawn_nodes(nodes: DataFrame, *, count: int, seed: int | str, purpose: str =
     return nodes.select("node").orderBy(*order(seed, purpose, "node")).limit(count)
 
 
-def next_level(edges: DataFrame, frontier: DataFrame, reached: DataFrame, *, both_ways: bool, small: bool) -> DataFrame:
-    """EDGES, NODES, NODES -> NODES: whom the frontier follows (or is followed by) and who is not yet reached.
+def next_level(
+    edges: DataFrame, frontier: DataFrame, reached: DataFrame, *, both_directions: bool, small: bool
+) -> DataFrame:
+    """EDGES, NODES, NODES -> NODES: users that the frontier follows (or that follow it) and that are not yet reached.
 
-    small   the two tables of nodes fit into memory: the graph is scanned where it lies instead of shuffled
+    small   the two tables of nodes fit into memory, so the graph is scanned without a shuffle
     """
     hint = F.broadcast if small else _as_is
-    found = edges.join(hint(frontier), edges["source"] == frontier["node"], "left_semi").select(
+    nodes = edges.join(hint(frontier), edges["source"] == frontier["node"], "left_semi").select(
         F.col("target").alias("node")
     )
-    if both_ways:
+    if both_directions:
         back = edges.join(hint(frontier), edges["target"] == frontier["node"], "left_semi")
-        found = found.union(back.select(F.col("source").alias("node")))
-    return found.distinct().join(hint(reached), "node", "left_anti").select("node")
+        nodes = nodes.union(back.select(F.col("source").alias("node")))
+    return nodes.distinct().join(hint(reached), "node", "left_anti").select("node")
 
 
 def edges_among(edges: DataFrame, nodes: DataFrame, *, small: bool) -> DataFrame:

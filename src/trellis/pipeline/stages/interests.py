@@ -34,7 +34,7 @@ def within_sizes(interests: DataFrame, column: str, *, at_least: int = 1, at_mos
 
 
 def final_subscriptions(events: DataFrame) -> DataFrame:
-    """CHURN (telemetry) -> INTERESTS: what is in force when the log ends.
+    """CHURN (telemetry) -> INTERESTS: the subscriptions in force when the log ends.
 
     A node that left has none; a subscription counts when its last event since the node's last join or departure
     is `subscribe`. At one time, a departure comes first, then a join, then changes of subscriptions; of a
@@ -56,7 +56,7 @@ def final_subscriptions(events: DataFrame) -> DataFrame:
         .agg(F.max(F.struct("time", (F.col("event") == "join").alias("back"))).alias("last"))
         .where(~F.col("last.back"))
     )
-    # What a node says after it left belongs to a life whose join was lost: it is there again.
+    # A node that subscribes after it left has restarted, and its join was lost from the log.
     wanted = latest.where(F.col("last.wanted"))
     joined = wanted.join(gone.select("node", F.col("last.time").alias("gone")), "node", "left")
     return joined.where(F.col("gone").isNull() | (F.col("last.time") > F.col("gone"))).select("node", "topic")

@@ -42,7 +42,7 @@ ALGORITHMS = ("gm", "minmax", "lowoda")
 TASKS_PER_GROUP = 4  # groups are dealt to tasks by hash: with room to spare, few tasks get two
 
 LINKS = StructType([StructField("u", StringType(), False), StructField("v", StringType(), False)])
-# MEMBERS after a level: `topics` is null for those who do not represent their group.
+# MEMBERS after a level: `topics` is null for nodes that do not represent their group.
 CONNECTED = StructType(
     [
         MEMBERS["part"],  # now the group

@@ -1,8 +1,8 @@
 """Nodes and topics as integers, so that a whole instance fits into the arrays of the planner.
 
-The id of a node is its rank (`trellis.plan.ties`), that of a topic its place in shortlex order: the same as everywhere
-else, so a plan on Spark takes the links that `trellis plan` takes. Ids come from windows over buckets of the order, and
-from the sums of the buckets before; only these sums are looked at in one place.
+The id of a node is its rank (`trellis.plan.ties`), and that of a topic is its index in shortlex order. Both are the
+same as everywhere else, so a plan on Spark takes the links that `trellis plan` takes. Ids come from windows over
+buckets of the order, and from the sums of the earlier buckets. Only these sums pass through one task.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ def ranked(interests: DataFrame, topics: DataFrame, seed: int | str) -> DataFram
 
 
 def _numbered(rows: DataFrame, bucket: Column, *order: Column) -> DataFrame:
-    """Add `place`: the place of each row from 0 on, by bucket and within a bucket by `order`."""
+    """Add the column `place`: the index of each row from 0 on, by bucket and within a bucket by `order`."""
     within = Window.partitionBy("of_bucket").orderBy(*order)
     placed = rows.withColumn("of_bucket", bucket).withColumn("nth", F.row_number().over(within))
     sizes = rows.groupBy(bucket.alias("of_bucket")).agg(F.count("*").alias("size"))
     # A window without partitions, over a few thousand rows.
     earlier = Window.orderBy("of_bucket").rowsBetween(Window.unboundedPreceding, -1)
     before = sizes.select("of_bucket", F.coalesce(F.sum("size").over(earlier), F.lit(0)).alias("before"))
-    place = (F.col("before") + F.col("nth") - 1).cast("int")
-    return placed.join(F.broadcast(before), "of_bucket").withColumn("place", place)
+    position = (F.col("before") + F.col("nth") - 1).cast("int")
+    return placed.join(F.broadcast(before), "of_bucket").withColumn("place", position)
 
 
 def packed(nodes: DataFrame) -> DataFrame:

@@ -1,8 +1,8 @@
-"""Who is planned with whom: the nodes in parts of about the same size, and how far up the tree each topic matters.
+"""Cut the nodes into parts of about the same size, and find the level of the tree at which each topic closes.
 
-Parts are numbered 0 .. parts - 1. The tree of merges joins `fan_in` neighbouring groups a level, so at level l the
-part p belongs to group p // fan_in^l. A topic *closes* at the first level where all its subscribers are in one group:
-from there on nobody has to represent it.
+Parts are numbered 0 .. parts - 1. The tree of merges joins `fan_in` consecutive groups at each level, so at level l the
+part p belongs to group p // fan_in^l. A topic *closes* at the first level where all its subscribers are in one group.
+Above that level it needs no representatives.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MEMBERS = StructType(
         StructField("topics", ArrayType(StringType()), False),
         StructField("closes", ArrayType(IntegerType()), False),  # of each topic: the level where it closes
         StructField("degree", LongType(), False),  # real: links of all levels so far
-        StructField("degree_max", LongType(), False),  # of the whole part or group, not only of those who are here
+        StructField("degree_max", LongType(), False),  # of the whole part or group, not only of the members here
     ]
 )
 
@@ -49,7 +49,7 @@ def in_similar_parts(interests: DataFrame, *, nodes: int, parts: int, seed: int 
 
     The smallest of the hashes of a node's topics is equal for two nodes with the probability of their Jaccard
     similarity. Nodes are put in order of the smallest under one hash function, then under a second and a third, so
-    that similar nodes tend to be neighbours. The order is found bucket by bucket; only counts of buckets are added up.
+    that similar nodes tend to be near each other. Each bucket is ordered by itself; only counts are added up.
     """
     minima = [F.min(key(seed, f"minhash{n}", F.col("topic"))).alias(f"h{n}") for n in (1, 2, 3)]
     bucket = F.pmod("h1", F.lit(_CLASSES)) * _CLASSES + F.pmod("h2", F.lit(_CLASSES))

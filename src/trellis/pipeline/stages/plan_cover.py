@@ -1,4 +1,4 @@
-"""Who speaks for a group: few nodes of low degree that together cover all its topics, each several times."""
+"""Choose the representatives of a group: few nodes of low degree that cover each of its topics several times."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Ints = npt.NDArray[np.integer]
 
 
 def cover(offsets: Ints, topics: Ints, topic_count: int, degrees: Ints, times: int) -> npt.NDArray[np.int64]:
-    """Nodes, ascending, so that each topic is covered by `times` of them, or by all it has where they are fewer.
+    """Return nodes, ascending, of which `times` subscribe to each topic, or all its subscribers if they are fewer.
 
     Weighted set multicover by the greedy rule: always the node that covers the most topics still lacking, for each
     link that it has; its ties go to the smaller node. No cover is cheaper than this one by more than a factor of

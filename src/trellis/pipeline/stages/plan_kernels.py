@@ -1,9 +1,9 @@
 """Kernels inside executors: numba wants files to cache what it compiles, and a cluster gets the package as a zip.
 
-Numba finds no sure place for the machine code of a module inside a zip: older versions refuse to import it, newer
-ones fill a folder in the user's home, which a container may not have. So an executor that runs from a zip unpacks it
-once, into Spark's own folder for this application, and imports from there what it has not imported yet. The machine
-code lies beside it: compiled once an executor, and gone with the application.
+Numba needs a folder for the machine code of a module. For a module inside a zip, older versions refuse the import, and
+newer ones use the user's home, which a container may not have. So an executor that runs from a zip unpacks it once,
+into Spark's own folder for this application, and imports all further modules from there. The machine code is in the
+same folder. It is compiled once for each executor, and removed with the application.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FOLDER = "trellis-unpacked"
 
 
 def import_from_files() -> None:
-    """To be called by a worker before it imports kernels; does nothing where the package lies in files already."""
+    """Unpack the package if it is in a zip. A worker calls this before it imports kernels."""
     import trellis
 
     archive = zip_of(Path(trellis.__file__))

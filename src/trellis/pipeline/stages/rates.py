@@ -13,5 +13,5 @@ def publication_rates(publications: DataFrame) -> DataFrame:
     span = publications.agg((F.max("time") - F.min(F.col("time") - F.col("seconds"))).alias("span"))
     counted = publications.groupBy("topic").agg(F.sum("count").alias("count"))
     rate = (F.col("count") / F.col("span")).alias("rate")
-    found = counted.join(F.broadcast(span)).where((F.col("count") > 0) & (F.col("span") > 0))
-    return found.select("topic", F.coalesce(rate, F.lit(0.0)).alias("rate")).select(*RATES.names)
+    published = counted.join(F.broadcast(span)).where((F.col("count") > 0) & (F.col("span") > 0))
+    return published.select("topic", F.coalesce(rate, F.lit(0.0)).alias("rate")).select(*RATES.names)

@@ -1,9 +1,8 @@
-"""Is an overlay topic-connected? The links inside each topic, and how many TC-components they leave.
+"""Check whether an overlay is topic-connected: find the links inside each topic, and count its TC-components.
 
-A link (u, v) is a link of G(t) for each topic t that u and v share. The topics of a node travel as one array: the
-links meet the arrays of both their ends, and only what both have is written out, one row a topic. A topic of n
-subscribers falls into n - k components where its links unite k times two components, so nodes without a link in the
-topic need not come along.
+A link (u, v) is a link of G(t) for each topic t that u and v share. The topics of a node travel as one array. Links are
+joined with the arrays of both their ends, and only shared topics become rows. If links unite two components of a topic
+k times, a topic of n subscribers has n - k components. So nodes without a link in the topic need not be looked at.
 """
 
 from __future__ import annotations
@@ -91,11 +90,11 @@ def span(table: pa.Table) -> pa.Table:
     end = np.asarray(both.dictionary_encode().indices, np.int64)
     of_topic = np.asarray(topic.indices, np.int64)
     vertex = np.concatenate([of_topic, of_topic]) * (end.max(initial=0) + 1) + end
-    found, place = np.unique(vertex, return_inverse=True)
-    u, v = np.split(place, 2)
-    graph = sparse.coo_array((np.ones(len(u), np.int8), (u, v)), shape=(len(found), len(found)))
+    vertices, index = np.unique(vertex, return_inverse=True)
+    u, v = np.split(index, 2)
+    graph = sparse.coo_array((np.ones(len(u), np.int8), (u, v)), shape=(len(vertices), len(vertices)))
     _, component = connected_components(graph, directed=False)
-    topic_of_vertex = found // (end.max(initial=0) + 1)
+    topic_of_vertex = vertices // (end.max(initial=0) + 1)
     _, first, size = np.unique(component, return_index=True, return_counts=True)
     topic_of_component = topic_of_vertex[first]
     topics = len(topic.dictionary)

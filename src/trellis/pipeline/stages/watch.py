@@ -1,4 +1,4 @@
-"""What must be remembered of a log so that its interests and rates can be told without reading it again.
+"""The state of a log from which its interests and rates can be made without reading it again.
 
 Three tables. For each node its latest join or departure; for each node and topic the latest change; for each topic the
 number of publications. The first two are maxima over (time, which of two at one time counts more), so the order in
@@ -22,16 +22,16 @@ _BOUNDARIES = ("join", "leave", "crash")
 def latest_boundaries(events: DataFrame) -> DataFrame:
     """events with time, node, event -> the latest join or departure of each node; at one time a join is the later."""
     rank = F.struct("time", (F.col("event") == "join").alias("back"), "event")
-    found = events.where(F.col("event").isin(*_BOUNDARIES)).groupBy("node").agg(F.max(rank).alias("last"))
-    return found.select("node", "last.time", "last.event")
+    latest = events.where(F.col("event").isin(*_BOUNDARIES)).groupBy("node").agg(F.max(rank).alias("last"))
+    return latest.select("node", "last.time", "last.event")
 
 
 def latest_changes(events: DataFrame) -> DataFrame:
     """The latest change of each node and topic; at one time a subscribe is the later."""
     rank = F.struct("time", (F.col("event") == "subscribe").alias("wanted"), "event")
     changes = events.where(F.col("event").isin("subscribe", "unsubscribe"))
-    found = changes.groupBy("node", "topic").agg(F.max(rank).alias("last"))
-    return found.select("node", "topic", "last.time", "last.event")
+    latest = changes.groupBy("node", "topic").agg(F.max(rank).alias("last"))
+    return latest.select("node", "topic", "last.time", "last.event")
 
 
 def counted(publications: DataFrame) -> DataFrame:

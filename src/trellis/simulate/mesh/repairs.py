@@ -24,7 +24,7 @@ def slow_repairs(mesh: Mesh, history: History, jumped: set[str]) -> Iterator[str
     first: dict[tuple[str, float], tuple[float, float, str]] = {}
     for name, node in mesh.nodes.items():
         wall_s = mesh.host(name).wall_s()
-        for repair in node.mends.latest:
+        for repair in node.repairs.latest:
             begin = mesh.world.now_s - (wall_s - repair.at_ms / 1_000)
             end = begin + (repair.ms or 0) / 1_000
             if name in jumped or repair.cause != "crash" or repair.node not in mesh.names:

@@ -1,4 +1,4 @@
-"""The score of a run: numbers, and whether it may be called good."""
+"""The score of a run: its numbers, and the verdict whether it was good."""
 
 from __future__ import annotations
 
@@ -7,14 +7,26 @@ from typing import Any
 
 import msgspec
 
-from trellis.lab.fleet.fleet import TOPIC_CONNECTED
+from trellis.fleet.fleet import TOPIC_CONNECTED
+
+# Keys of the JSON output that differ from the names of their fields. Scripts read them, so they stay as they are.
+_KEYS = {
+    "client_kind": "doors",
+    "repairs_of_splits": "mends_of_splits",
+    "unrepaired": "unmended",
+    "repair_ms_p50": "mend_ms_p50",
+    "repair_ms_p99": "mend_ms_p99",
+    "hang_repair_ms_p50": "hang_mend_ms_p50",
+    "hang_repair_ms_p99": "hang_mend_ms_p99",
+    "repairs": "mends",
+}
 
 
-class Score(msgspec.Struct, kw_only=True):
+class Score(msgspec.Struct, kw_only=True, rename=_KEYS):
     nodes: int
     topics: int
     overlay: str
-    doors: str  # how clients talk to nodes
+    client_kind: str  # how clients talk to nodes
     copies: int
     seed: int
     seconds: float  # under traffic
@@ -26,37 +38,37 @@ class Score(msgspec.Struct, kw_only=True):
     delivered: int
     expected: int  # deliveries that were owed; others may have happened too
     missing: int
-    forgone: int  # lost with all their copies at once: beyond the promise
+    forgone: int  # deliveries that were lost with all copies of their message: beyond the promise
     duplicates: int
-    excused: int  # of them: a broker's, of messages whose sidecar died before it acknowledged them
-    repeats_max: int = 0  # messages that one killed sidecar may have left to be sent again; 0: none
-    disordered: int
-    strays: int
+    excused: int  # duplicates that a broker sent again because its sidecar died before it acknowledged them
+    repeats_max: int = 0  # most messages that a broker may send again for each killed sidecar
+    disordered: int  # deliveries after a later message of the same publisher and topic
+    strays: int  # deliveries of messages that were not published, or not on that topic
     kills: int
-    kills_at_once: int  # within a moment, at most
+    kills_at_once: int  # largest number of nodes that were killed within two seconds
     hangs: int
     leaves: int
-    starts: int  # of nodes that had been away
-    skipped: int  # steps that could not be done; in a run with kills now and then, only if no kill could be done
-    faults_asked: bool = False  # by steps, or by kills now and then
-    faults_done: int = 0  # of them, whatever their kind
+    starts: int  # starts of nodes that were down
+    skipped: int  # steps that could not be done; in a run with regular kills, only if no kill could be done
+    faults_asked: bool = False  # The run was to have faults: steps, or regular kills.
+    faults_done: int = 0  # faults of any kind that were carried out
     links: int
-    planned_links: int  # that it started with
+    planned_links: int  # links that the mesh started with
     degree_max: int
     degree_mean: float
     one_sided_links: int
     split_topics: int
-    mends_of_splits: int  # kills that split a topic
-    unmended: int
-    mend_ms_p50: int | None
-    mend_ms_p99: int | None
-    hang_mend_ms_p50: int | None
-    hang_mend_ms_p99: int | None
+    repairs_of_splits: int  # kills that split a topic
+    unrepaired: int  # kills and hangs after which some topic stayed split
+    repair_ms_p50: int | None  # from a kill until every topic was connected again
+    repair_ms_p99: int | None
+    hang_repair_ms_p50: int | None  # from the beginning of a hang until every topic was connected again
+    hang_repair_ms_p99: int | None
     delivery_ms_p50: float | None
     delivery_ms_p99: float | None
-    mends: list[dict[str, object]]
-    processes: int  # nodes that were up at a time, at most
-    node_failures: int
+    repairs: list[dict[str, object]]
+    processes: int  # largest number of nodes that ran at the same time
+    node_failures: int  # nodes that ended by themselves
     client_reconnects: int
     cpu_s: float  # of all nodes together
 
@@ -66,7 +78,7 @@ class Score(msgspec.Struct, kw_only=True):
         return self.refused / self.published if self.published else 0.0
 
     def faults(self) -> Iterator[str]:
-        """Why the run is no good; none: it is."""
+        """Yield what was wrong with the run. It was good if there is nothing."""
         promises = self.overlay in TOPIC_CONNECTED
         if not self.published:
             yield "nothing was published"
@@ -89,8 +101,8 @@ class Score(msgspec.Struct, kw_only=True):
             yield f"{self.split_topics} topics are split at the end"
         if self.one_sided_links and promises:
             yield f"{self.one_sided_links} links stand at one end only"
-        if self.unmended and promises:
-            yield f"{self.unmended} kills or hangs were never mended"
+        if self.unrepaired and promises:
+            yield f"{self.unrepaired} kills or hangs were never repaired"
         if self.node_failures:
             yield f"{self.node_failures} nodes ended by themselves"
         if self.skipped and not self.faults_done:
@@ -115,7 +127,7 @@ class Score(msgspec.Struct, kw_only=True):
 
     @property
     def _bound(self) -> str:
-        """What permits a message to come twice."""
+        """The limit for messages that come twice, in words."""
         return f"{self.kills:,} killed sidecars (each: at most {self.repeats_max} messages)"
 
     def to_json(self) -> dict[str, Any]:
@@ -124,19 +136,19 @@ class Score(msgspec.Struct, kw_only=True):
         return {"ok": not faults, "faults": faults, **told, "refused_share": round(self.refused_share, 4)}
 
     def rows(self) -> Iterator[tuple[str, object]]:
-        """For people: what happened first."""
+        """Yield the rows of the table for the terminal."""
         yield "nodes, topics", f"{self.nodes}, {self.topics} ({self.overlay}, {self.copies} copies)"
-        if self.doors != "trellis":
+        if self.client_kind != "trellis":
             yield (
                 "clients speak",
-                "MQTT to the nodes" if self.doors == "mqtt" else f"MQTT to {self.doors} beside the nodes",
+                "MQTT to the nodes" if self.client_kind == "mqtt" else f"MQTT to {self.client_kind} beside the nodes",
             )
         yield "under traffic", f"{self.seconds:.0f} s, {self.cpu_s:.0f} s of computing by all nodes"
         yield "published", self.published
         yield "acknowledged", self.acknowledged
         share, most = _percent(self.refused_share), _percent(self.refused_max)
         yield "not acknowledged", f"{self.refused:,} ({share}; {most} may be)"
-        for why, count in sorted((self.refusals or {}).items(), key=lambda one: (-one[1], one[0])):
+        for why, count in sorted((self.refusals or {}).items(), key=lambda item: (-item[1], item[0])):
             yield "  of them", f"{count:,}: {why}"
         yield "deliveries owed", self.expected
         yield "missing", self.missing
@@ -144,13 +156,13 @@ class Score(msgspec.Struct, kw_only=True):
             yield "lost with all their copies at once", self.forgone
         yield "delivered, others too", self.delivered
         yield "delivered twice", self.duplicates
-        if self.doors == "mosquitto":
+        if self.client_kind == "mosquitto":
             yield "  of them allowed", f"{self.excused:,}: sent again for {self._bound}"
         yield "delay of delivery, p50 and p99", _pair(self.delivery_ms_p50, self.delivery_ms_p99)
         yield "kills, hangs, departures, starts", f"{self.kills}, {self.hangs}, {self.leaves}, {self.starts}"
-        yield "kill to connected, p50 and p99", _pair(self.mend_ms_p50, self.mend_ms_p99)
+        yield "kill to connected, p50 and p99", _pair(self.repair_ms_p50, self.repair_ms_p99)
         if self.hangs:
-            yield "hang to connected, p50 and p99", _pair(self.hang_mend_ms_p50, self.hang_mend_ms_p99)
+            yield "hang to connected, p50 and p99", _pair(self.hang_repair_ms_p50, self.hang_repair_ms_p99)
         planned = f" ({self.planned_links} planned)" if self.planned_links else ""
         yield "links, degrees", f"{self.links}{planned}; {self.degree_mean:.2f} on average, {self.degree_max} at most"
         yield "topics split at the end", self.split_topics

@@ -26,17 +26,17 @@ _PER_NODE = {
     "mqtt.cert": "leave it out: a mesh of trellis up has no TLS",
     "mqtt.key": "leave it out: a mesh of trellis up has no TLS",
 }
-_OPTIONS = {"overlay": "--overlay", "delivery.copies": "--copies"}  # whoever judges a run must know them
+_OPTIONS = {"overlay": "--overlay", "delivery.copies": "--copies"}  # The score depends on them.
 
 
 def shared_settings(given: Mapping[str, str]) -> dict[str, object]:
-    """Return the settings with their lists read. Raises InputError for keys that all nodes cannot share."""
-    found: dict[str, object] = {}
+    """Return the settings with their lists read. Raise InputError for keys that nodes cannot share."""
+    settings: dict[str, object] = {}
     for key, text in given.items():
         where = f"--set {key}"
-        found[key] = read_setting(key, text, where)
+        settings[key] = read_setting(key, text, where)
         if key in _PER_NODE:
             raise InputError(where, "it must differ from node to node, and --set is for all nodes", _PER_NODE[key])
         if key in _OPTIONS:
             raise InputError(where, "this run has an option for it", f"give {_OPTIONS[key]} {text}")
-    return found
+    return settings

@@ -1,7 +1,7 @@
-"""A scenario in the simulator: the same nodes, interests and steps in virtual time, judged by `simulate/check.py`.
+"""A scenario in the simulator: the same nodes, interests and steps in virtual time, checked by `simulate/check.py`.
 
-Who is hit where a step leaves it open is chosen there by the seed, so it need not be whom a live run hits. What must
-hold at the end is the same: topics connected, links at both ends, nothing acknowledged missing, nothing twice.
+If a step does not name its nodes, the seed chooses them, so a live run may hit others. The same must hold at the end:
+every topic is connected, both ends of every link have it, nothing acknowledged is missing, and nothing came twice.
 """
 
 from __future__ import annotations
@@ -11,17 +11,19 @@ from typing import Any, cast
 
 import msgspec
 
-from trellis.lab.fleet.scenario import Scenario, Step
+from trellis.fleet.scenario import Scenario, Step
 from trellis.simulate.check import CheckConfig, SeedResult, check_seed
 from trellis.simulate.schedule import Fault, FaultPlan, Schedule
 from trellis.simulate.systems import maker_of
 from trellis.simulate.systems.delivery import Delivery
 
-FORMING_MS = 30_000  # before the first step; live, the mesh is waited for
-_BROKEN_STREAM_MS = 50  # until neighbours see that a killed process is gone
+FORMING_MS = 30_000  # time for the mesh to form, before the first step
+_BROKEN_STREAM_MS = 50  # until the neighbors of a killed process notice that its streams have ended
 
 
 class Simulated(msgspec.Struct, frozen=True):
+    """The result of a scenario in the simulator."""
+
     result: SeedResult
     published: int
     acknowledged: int
@@ -32,23 +34,24 @@ class Simulated(msgspec.Struct, frozen=True):
         return self.result.failure is None and not self.result.skipped and self.acknowledged > 0
 
     def to_json(self) -> dict[str, Any]:
-        found = self.result
+        result = self.result
         return {
             "ok": self.holds,
-            "failure": found.failure,
-            "skipped": found.skipped,
-            "seed": found.seed,
+            "failure": result.failure,
+            "skipped": result.skipped,
+            "seed": result.seed,
             "published": self.published,
             "acknowledged": self.acknowledged,
             "delivered": self.delivered,
-            "links": len(found.links),
-            "split_topics": found.split_topics,
-            "happened": [msgspec.to_builtins(fault) for fault in found.happened.faults],
-            "seconds": found.time_ms / 1_000,
+            "links": len(result.links),
+            "split_topics": result.split_topics,
+            "happened": [msgspec.to_builtins(fault) for fault in result.happened.faults],
+            "seconds": result.time_ms / 1_000,
         }
 
     def lines(self) -> Iterator[str]:
-        for fault in [one for one in self.result.happened.faults if one.kind != "publish"]:
+        """Yield lines for the terminal: the faults, the counts and the verdict."""
+        for fault in [fault for fault in self.result.happened.faults if fault.kind != "publish"]:
             yield f"{(fault.time_ms - FORMING_MS) / 1_000:8.3f} s  {fault.kind} {' '.join(fault.nodes)}"
         yield f"published {self.published:,}, acknowledged {self.acknowledged:,}, delivered {self.delivered:,}"
         faults = [self.result.failure] if self.result.failure else []
@@ -90,6 +93,7 @@ def simulate_scenario(scenario: Scenario, seed: int) -> Simulated:
 
 
 def schedule_of(scenario: Scenario) -> Schedule:
+    """Return the steps of a scenario as faults of the simulator."""
     names = sorted(scenario.wanted())
     faults = [fault for step in scenario.steps for fault in _faults(step, names)]
     return Schedule(tuple(sorted(faults, key=lambda fault: fault.time_ms)))
@@ -99,7 +103,7 @@ def _faults(step: Step, names: list[str]) -> Iterator[Fault]:
     at = FORMING_MS + round(1_000 * step.at)
     lasts = round(1_000 * step.lasts) if step.lasts is not None else 0
     each: list[tuple[str, ...]] = [(name,) for name in step.names]
-    each = each or [()] * step.count  # (): chosen when it happens
+    each = each or [()] * step.count  # () stands for a node that is chosen when the fault happens
     topics = (step.topic,) if step.topic else ()
     match step.do:
         case "crash":
@@ -122,6 +126,6 @@ def _faults(step: Step, names: list[str]) -> Iterator[Fault]:
         case "subscribe" | "unsubscribe":
             yield from (Fault(at, step.do, hit, topics=topics) for hit in each)
         case "publish":
-            # A millisecond apart: the simulator's payload is made of the node and the time.
+            # A millisecond apart, since the simulator makes payloads of the node and the time.
             hit = step.names[:1]
-            yield from (Fault(at + place, "publish", hit, topics=topics) for place in range(step.count))
+            yield from (Fault(at + number, "publish", hit, topics=topics) for number in range(step.count))

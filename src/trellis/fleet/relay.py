@@ -1,8 +1,8 @@
-"""The network between nodes, where a scenario cuts it: a relay before every node's port for peers.
+"""The network between nodes, which a scenario can cut: a relay in front of every node's mesh port.
 
-A node advertises its relay's address. The relay reads the first frame that a dialler says, its hello, which names it,
-and passes everything on. While the network is cut between two nodes nothing passes: no byte, no end of a stream and no
-refusal, as in a network that drops packets. What was held back goes on when the cut is mended.
+A node advertises the address of its relay. A relay reads the first frame of a connection, the hello, which names the
+node that has dialed, and passes everything on. While the network between two nodes is cut, nothing passes: no byte, no
+end of a stream and no refusal, as in a network that drops packets. What was held back passes when the cut ends.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ _HELLO_S = 5.0
 
 
 class Relays:
+    """The relays of all nodes, and the present cut."""
+
     def __init__(self) -> None:
         self._servers: dict[str, asyncio.Server] = {}
         self._targets: dict[str, tuple[str, int]] = {}
@@ -27,7 +29,7 @@ class Relays:
         self._changed = asyncio.Event()
 
     async def open(self, name: str) -> str:
-        """The address before a node; the same for all its lives."""
+        """Return the address of a node's relay, which is the same for all incarnations of the node."""
         if name not in self._servers:
             self._servers[name] = await asyncio.start_server(
                 lambda reader, writer: self._accept(name, reader, writer), "127.0.0.1", 0
@@ -39,11 +41,11 @@ class Relays:
         return show_address(host, port)
 
     def lead(self, name: str, address: str) -> None:
-        """A life of the node listens there."""
+        """Let the relay of a node pass connections to `address`, where the node listens now."""
         self._targets[name] = parse_address(address)
 
     def cut(self, *groups: tuple[str, ...]) -> None:
-        """Nothing passes between the groups, nor between them and all others. Without groups: all is well again."""
+        """Cut the network between the groups, and between them and all other nodes. Without groups, end the cut."""
         self._sides = {name: part for part, names in enumerate(groups, start=1) for name in names}
         self._changed.set()
         self._changed.clear()
@@ -73,21 +75,21 @@ class Relays:
                 hello = read_control(body)
                 if not isinstance(hello, Hello):
                     return
-                dialler = hello.address.node
-                await self._open_between(dialler, name)
+                dialer = hello.address.node
+                await self._open_between(dialer, name)
                 there, back = await asyncio.open_connection(*self._targets[name])
                 try:
                     back.write(first + body)
                     async with asyncio.TaskGroup() as both:
-                        both.create_task(self._pump(dialler, name, reader, back))
-                        both.create_task(self._pump(dialler, name, there, writer))
+                        both.create_task(self._pump(dialer, name, reader, back))
+                        both.create_task(self._pump(dialer, name, there, writer))
                 finally:
                     _abort(back)
             finally:
                 _abort(writer)
 
     async def _pump(self, u: str, v: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One direction. When it ends, or breaks, so does the other end, unless the network is cut."""
+        """Pass the bytes of one direction. When it ends or breaks, end the other side, once the network is not cut."""
         with suppress(OSError):
             while data := await reader.read(_CHUNK_BYTES):
                 await self._open_between(u, v)

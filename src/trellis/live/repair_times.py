@@ -1,8 +1,8 @@
 """Measure how long the repairs that this node coordinates take.
 
 Protocols have no clock. OMen announces when a repair begins and ends (`protocols/omen/moments.py`). After every input
-the shell calls `MendClock.look`. It notes the time of each repair that has begun, and keeps the duration of each repair
-that has ended, for /metrics, /overlay.json and the log.
+the shell calls `RepairClock.look`. It notes the time of each repair that has begun, and keeps the duration of each
+repair that has ended, for /metrics, /overlay.json and the log.
 
 A repair is measured at its coordinator, from its first question until the new links are up. The time until the
 departure was detected is not included.
@@ -26,7 +26,7 @@ CAUSES = ("crash", "leave", "join", "subscribe", "unsubscribe", "relink")  # `om
 BOUNDS_MS = (10, 30, 100, 300, 1_000, 3_000, 10_000)  # upper bounds of the buckets of the histogram
 
 
-class MendTime(msgspec.Struct, frozen=True):
+class RepairTime(msgspec.Struct, frozen=True):
     """One repair that this node coordinates or has coordinated."""
 
     number: int  # counts the repairs of this incarnation from 1
@@ -41,12 +41,12 @@ class MendTime(msgspec.Struct, frozen=True):
 class Watcher(Protocol):
     """The interface of an object that is told when a repair begins or ends."""
 
-    def repair_began(self, repair: MendTime) -> None: ...
+    def repair_began(self, repair: RepairTime) -> None: ...
 
-    def repair_ended(self, repair: MendTime) -> None: ...
+    def repair_ended(self, repair: RepairTime) -> None: ...
 
 
-class MendClock:
+class RepairClock:
     """The running repairs of a node, and the durations of those that have ended."""
 
     def __init__(self, wall_ms: Callable[[], int], now_ms: Callable[[], int]) -> None:
@@ -55,8 +55,8 @@ class MendClock:
         self._started: list[RepairStarted] = []  # repairs that the present input has begun
         self._finished: list[RepairFinished] = []  # repairs that the present input has ended
         self.watcher: Watcher | None = None
-        self.open: dict[int, tuple[MendTime, int]] = {}  # running repairs by number; when each began, by `now_ms`
-        self.latest: deque[MendTime] = deque(maxlen=KEPT)  # ended repairs, the latest last
+        self.open: dict[int, tuple[RepairTime, int]] = {}  # running repairs by number; when each began, by `now_ms`
+        self.latest: deque[RepairTime] = deque(maxlen=KEPT)  # ended repairs, the latest last
         # cause -> number of ended repairs in each bucket of `BOUNDS_MS`; the last bucket has no upper bound
         self.buckets: dict[str, list[int]] = {cause: [0] * (len(BOUNDS_MS) + 1) for cause in CAUSES}
         self.sum_ms: Counter[str] = Counter()  # cause -> sum of the durations of ended repairs
@@ -80,22 +80,22 @@ class MendClock:
         self._started, self._finished = [], []
         for one in started:
             number = one.number % REFUTATIONS  # the upper bits are the incarnation
-            self._begin(MendTime(number, one.cause, one.node, self._wall_ms(), None), now_ms)
+            self._begin(RepairTime(number, one.cause, one.node, self._wall_ms(), None), now_ms)
         for end in finished:
             number, topics = end.number % REFUTATIONS, end.topics
             begun, begun_ms = self.open.pop(number)
             ms = now_ms - begun_ms
-            self._over(MendTime(number, end.cause, end.node, begun.at_ms, ms, topics[:TOPICS_TOLD], len(topics)))
+            self._over(RepairTime(number, end.cause, end.node, begun.at_ms, ms, topics[:TOPICS_TOLD], len(topics)))
 
-    def _begin(self, mend: MendTime, now_ms: int) -> None:
-        self.open[mend.number] = mend, now_ms
+    def _begin(self, repair: RepairTime, now_ms: int) -> None:
+        self.open[repair.number] = repair, now_ms
         if self.watcher is not None:
-            self.watcher.repair_began(mend)
+            self.watcher.repair_began(repair)
 
-    def _over(self, mend: MendTime) -> None:
-        assert mend.ms is not None
-        self.latest.append(mend)
-        self.sum_ms[mend.cause] += mend.ms
-        self.buckets[mend.cause][sum(bound < mend.ms for bound in BOUNDS_MS)] += 1
+    def _over(self, repair: RepairTime) -> None:
+        assert repair.ms is not None
+        self.latest.append(repair)
+        self.sum_ms[repair.cause] += repair.ms
+        self.buckets[repair.cause][sum(bound < repair.ms for bound in BOUNDS_MS)] += 1
         if self.watcher is not None:
-            self.watcher.repair_ended(mend)
+            self.watcher.repair_ended(repair)

@@ -1,10 +1,11 @@
-"""Is every topic connected? Asked of the nodes themselves, by their admin ports; and how long a mend took.
+"""Read from the nodes' admin ports whether every topic is connected, and measure how long a repair takes.
 
-A link counts if both ends say that they have it. A topic is whole if its subscribers that are up and awake reach each
-other over links between nodes that take part in it: publishers that do not subscribe may be among these.
+A link counts if both ends have it. A topic is whole if its subscribers that run reach each other over links between
+nodes that take part in it. Publishers that do not subscribe may be among these nodes.
 
-A mend is timed from the signal to the end of the first round of snapshots in which every topic is whole among those
-who had joined by then. Rounds follow each other at `ROUND_S` at the quickest: times are too long rather than too short.
+A repair is measured from the signal that killed or stopped a node, until the end of the first round of snapshots in
+which every topic is whole among the nodes that have joined. Rounds are at least `ROUND_S` apart, so a measured time may
+be a little too long, and is never too short.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """`/overlay.json`, as far as it matters here."""
+    """The fields of `/overlay.json` that are used here."""
 
     node: str
     incarnation: int
@@ -43,11 +44,11 @@ class AdminPort:
         self._client = HttpClient(address)
 
     async def snapshot(self) -> Snapshot | None:
-        """None where the node does not answer, or not in time."""
+        """Return a snapshot, or None if the node does not answer in time."""
         try:
             status, body = await self._client.get("/overlay.json", timeout_s=_ANSWER_S)
             return msgspec.json.decode(body, type=Snapshot) if status == 200 else None
-        except (OSError, ValueError):  # msgspec's errors are ValueErrors
+        except (OSError, ValueError):  # The errors of msgspec are ValueErrors.
             return None
 
     def close(self) -> None:
@@ -55,52 +56,54 @@ class AdminPort:
 
 
 def links_of(snapshots: Mapping[str, Snapshot]) -> set[tuple[str, str]]:
-    """Those that both ends have, each once."""
-    claimed = {(name, link.peer) for name, found in snapshots.items() for link in found.links}
+    """Return the links that both ends have, each once."""
+    claimed = {(name, link.peer) for name, snapshot in snapshots.items() for link in snapshot.links}
     return {(u, v) for u, v in claimed if u < v and (v, u) in claimed}
 
 
 def one_sided(snapshots: Mapping[str, Snapshot]) -> set[tuple[str, str]]:
-    """Links that only the first of the two has, or that lead to nobody."""
-    claimed = {(name, link.peer) for name, found in snapshots.items() for link in found.links}
+    """Return the links that only one end has, as (this end, the other end). The other end may be unknown."""
+    claimed = {(name, link.peer) for name, snapshot in snapshots.items() for link in snapshot.links}
     return {(u, v) for u, v in claimed if (v, u) not in claimed}
 
 
 def split_topics(snapshots: Mapping[str, Snapshot], subscribers: Mapping[str, Iterable[str]]) -> set[str]:
-    """The topics whose subscribers do not reach each other. One without a snapshot reaches nobody."""
+    """Return the topics whose subscribers do not all reach each other. A node without a snapshot reaches no other."""
     near: dict[str, set[str]] = {name: set() for name in snapshots}
     for u, v in links_of(snapshots):
         near[u].add(v)
         near[v].add(u)
-    taking = {name: frozenset(found.topics) for name, found in snapshots.items()}
+    taking = {name: frozenset(snapshot.topics) for name, snapshot in snapshots.items()}
     split = set()
-    for topic, wanting in subscribers.items():
-        wants = set(wanting)
-        if len(wants) < 2:
+    for topic, names in subscribers.items():
+        subscribed = set(names)
+        if len(subscribed) < 2:
             continue
-        start = min(wants)
+        start = min(subscribed)
         reached, stack = {start}, [start] if start in near else []
         while stack:
-            new = {one for one in near[stack.pop()] if topic in taking[one]} - reached
+            new = {peer for peer in near[stack.pop()] if topic in taking[peer]} - reached
             reached |= new
             stack += new
-        if not wants <= reached:
+        if not subscribed <= reached:
             split.add(topic)
     return split
 
 
 @dataclass(slots=True)
-class Mend:
+class Repair:
+    """A fault, and how long it took until every topic was connected again."""
+
     cause: str  # kill, hang or resume
     nodes: tuple[str, ...]
-    at: float
-    split: set[str] = field(default_factory=set)  # topics; none: nobody was on the only way between others
-    rounds: int = 0
-    seconds: float | None = None  # None: not mended yet
+    at: float  # time of the fault
+    split: set[str] = field(default_factory=set)  # topics that were seen split; none if other links connect them
+    rounds: int = 0  # rounds of snapshots since the fault
+    seconds: float | None = None  # None while some topic is still split
 
     def __str__(self) -> str:
         if self.seconds is None:
-            return f"{' '.join(self.nodes)}: not mended, {len(self.split)} topics are split"
+            return f"{' '.join(self.nodes)}: not repaired, {len(self.split)} topics are split"
         told = f"{len(self.split)} topics were split" if self.split else "no topic was split"
         return f"{self.cause} of {' '.join(self.nodes)}: {told}, whole after {1_000 * self.seconds:.0f} ms"
 
@@ -110,7 +113,7 @@ class Mend:
 
 
 def percentile(values: Iterable[float], share: float) -> float | None:
-    """The smallest value that at least `share` of all are not above."""
+    """Return the smallest value that at least a share of `share` of all values does not exceed."""
     ordered = sorted(values)
     if not ordered:
         return None

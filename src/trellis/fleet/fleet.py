@@ -1,8 +1,8 @@
-"""Processes with a client each: who is up, who wants what, and what was done to them.
+"""Processes with a client each: their states, their subscriptions, and the faults that are done to them.
 
-Every node gets its topics in its configuration, so that it joins with them, and one client that subscribes to the same:
-what the client is told goes to the ledger. A node that dies takes its client with it; its next life has another one.
-Where clients speak MQTT, their subscriptions are all that the node knows. A broker beside a node outlives it.
+Every node gets its topics in its configuration, so that it joins with them. Its client subscribes to the same topics,
+and tells the ledger what it gets. A client ends with its node, and the next incarnation of the node has another one.
+If clients speak MQTT, a node knows no topics but their subscriptions. A broker beside a node outlives it.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from typing import Literal
 
 import msgspec
 
-from trellis.lab.fleet.doors import Doors, Talk, make_talk, mqtt_settings
-from trellis.lab.fleet.interests import InterestsByNode
-from trellis.lab.fleet.ledger import Ledger, Life
-from trellis.lab.fleet.mosquitto import Mosquitto, find_mosquitto
-from trellis.lab.fleet.processes import ANY, NodeFailed, NodeProcess
-from trellis.lab.fleet.relay import Relays
-from trellis.lab.fleet.traffic import number_in
-from trellis.lab.fleet.watch import AdminPort, Snapshot
+from trellis.fleet.clients import ClientKind, FleetClient, make_client, mqtt_settings
+from trellis.fleet.interests import InterestsByNode
+from trellis.fleet.ledger import Incarnation, Ledger
+from trellis.fleet.mosquitto import Mosquitto, find_mosquitto
+from trellis.fleet.processes import ANY, NodeFailed, NodeProcess
+from trellis.fleet.relay import Relays
+from trellis.fleet.traffic import number_in
+from trellis.fleet.watch import AdminPort, Snapshot
 from trellis.live.client import ClientError
 from trellis.live.config import read_config
 
 _SEEDS_MAX = 5
 _STARTING_MAX = max(2, os.cpu_count() or 1)  # processes that start at the same time
 _LEAVE_S = 40.0
-_START_S = 30.0  # and a second for each node, until it is in vain to wait for a neighbour that was planned
+_START_S = 30.0  # with one second for each node: how long a node waits for its planned neighbors
 _PLAIN = re.compile(r"[^A-Za-z0-9_.-]")
 
 State = Literal["down", "starting", "up", "hung", "leaving"]
 
 
-TOPIC_CONNECTED = ("omen", "spidercast")  # overlays that connect a topic through those who want it
+TOPIC_CONNECTED = ("omen", "spidercast")  # overlays that connect a topic through its subscribers alone
 
 
 class FleetConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,9 +51,9 @@ class FleetConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Any key of node.toml that nodes can share (`settings.py`). `topics` are added to those of each node."""
 
     planned: dict[str, tuple[str, ...]] = {}
-    """By node, its neighbours of the overlay that the mesh starts with. Whoever starts again joins."""
+    """Node -> its neighbors in the overlay that the mesh starts with. A node that restarts joins instead."""
 
-    doors: Doors = "trellis"
+    client_kind: ClientKind = "trellis"
     """How clients talk to nodes. `mosquitto`: each node is the sidecar of a broker."""
 
     has_relays: bool = False
@@ -66,14 +66,14 @@ class FleetConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(eq=False)
 class Member:
-    """A node, through its lives."""
+    """A node, through all its incarnations."""
 
     name: str
     topics: dict[str, None]
     state: State = "down"
-    life: Life = ("", 0)
+    incarnation: Incarnation = ("", 0)
     process: NodeProcess | None = None
-    client: Talk | None = None
+    client: FleetClient | None = None
     broker: Mosquitto | None = None
     admin: AdminPort | None = None
     confirmed: dict[str, None] = field(default_factory=dict)
@@ -87,56 +87,64 @@ class Member:
 
     @property
     def mqtt_address(self) -> str:
-        """Where clients of MQTT connect; empty: nowhere."""
+        """The address where MQTT clients connect. Empty if there is none."""
         if self.broker is not None:
             return self.broker.address
         return self.process.about.get("mqtt_listen", "") if self.process is not None else ""
 
 
 class Fleet:
+    """The nodes of a mesh with their clients, as processes on this machine."""
+
     def __init__(
         self, interests: InterestsByNode, config: FleetConfig, folder: Path, ledger: Ledger, mark: str
     ) -> None:
         self.config, self.folder, self.ledger, self.mark = config, folder, ledger, mark
         self.members = {name: Member(name, dict.fromkeys(topics)) for name, topics in interests.items()}
         self.relays = Relays() if config.has_relays else None
-        self._mqtt = mqtt_settings(interests) if config.doors != "trellis" else {}
-        self._mosquitto = find_mosquitto() if config.doors == "mosquitto" else ""
+        self._mqtt = mqtt_settings(interests) if config.client_kind != "trellis" else {}
+        self._mosquitto = find_mosquitto() if config.client_kind == "mosquitto" else ""
         self.failures: list[str] = []  # nodes that ended by themselves
-        self.on_kill: Callable[[str, float], None] = lambda name, at: None  # kill -9 by somebody else
-        self.reconnects = 0  # of clients whose node lived on
-        self.most = 0  # processes at a time
+        # Called with a node and the time when a process was killed (SIGKILL), but not by this fleet.
+        self.on_kill: Callable[[str, float], None] = lambda name, at: None
+        self.reconnects = 0  # of clients whose node went on running
+        self.most = 0  # the largest number of nodes that ran at the same time
         self._random = Random(mark)
         self._starting = asyncio.Semaphore(_STARTING_MAX)
-        # Of files: whoever wants to kill a node by hand looks for its name; that may hold anything.
-        self._labels = {name: f"{place:03}-{_PLAIN.sub('_', name)[:40]}" for place, name in enumerate(self.members)}
+        # Names of files. They contain the node's name, so that a user finds its process and can kill it by hand.
+        self._labels = {name: f"{index:03}-{_PLAIN.sub('_', name)[:40]}" for index, name in enumerate(self.members)}
 
-    # Who
+    # Members and their states
 
     def among(self, *states: State) -> list[Member]:
-        return [one for one in self.members.values() if one.state in states]
+        """Return the members that are in one of `states`."""
+        return [member for member in self.members.values() if member.state in states]
 
     @property
     def joined(self) -> list[Member]:
-        return [one for one in self.members.values() if one.is_joined]
+        return [member for member in self.members.values() if member.is_joined]
 
     def subscribers(self, members: Iterable[Member]) -> dict[str, set[str]]:
-        """By topic, out of some members: those that were confirmed."""
-        found: dict[str, set[str]] = {}
+        """Return for each topic those of some members whose subscription was confirmed."""
+        subscribers: dict[str, set[str]] = {}
         for member in members:
             for topic in member.confirmed:
-                found.setdefault(topic, set()).add(member.name)
-        return found
+                subscribers.setdefault(topic, set()).add(member.name)
+        return subscribers
 
     async def snapshots(self, members: Iterable[Member]) -> dict[str, Snapshot]:
-        asked = [(one.name, one.admin) for one in members if one.admin is not None]
-        found = await asyncio.gather(*(admin.snapshot() for _, admin in asked))
-        return {name: one for (name, _), one in zip(asked, found, strict=True) if one is not None}
+        """Return the snapshots of those members that answer, by name."""
+        asked = [(member.name, member.admin) for member in members if member.admin is not None]
+        answers = await asyncio.gather(*(admin.snapshot() for _, admin in asked))
+        return {name: answer for (name, _), answer in zip(asked, answers, strict=True) if answer is not None}
 
-    # What is done to them
+    # Starts and faults
 
     async def start(self, names: Iterable[str], told: Callable[[int], None] = lambda up: None) -> None:
-        """The first one, then all others at it. Returns when each is up and has its client."""
+        """Start the first node, then all others with it as their seed. Return when each is up and has its client.
+
+        `told` is called with the number of nodes that are up.
+        """
         first, *others = names
         await self.start_node(first)
         told(1)
@@ -146,11 +154,12 @@ class Fleet:
                 await task
                 told(done)
         finally:
-            for one in tasks:
-                one.cancel()
+            for task in tasks:
+                task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def start_node(self, name: str) -> None:
+        """Start a node that is down, and its client. Do nothing in any other state."""
         member = self.members[name]
         if member.state != "down":
             return
@@ -160,7 +169,7 @@ class Fleet:
                 member.broker = Mosquitto(self._mosquitto, self.folder, self._labels[name])
                 await member.broker.start()
             member.process = await self._started(member)
-        member.life = self.ledger.born(name)
+        member.incarnation = self.ledger.born(name)
         member.listen = member.process.about["listen"]
         member.mqtt_listen = member.process.about.get("mqtt_listen", ANY)
         if self.relays is not None:
@@ -169,17 +178,17 @@ class Fleet:
         self.most = max(self.most, len(self.among("up", "hung", "leaving")))
         member.admin = AdminPort(member.process.about["admin_listen"])
         about, broker = member.process.about, member.broker.address if member.broker is not None else ""
-        mine = f"{self._labels[name].partition('-')[0]}-{member.life[1]}"
-        member.client = make_talk(about["client_listen"], about.get("mqtt_listen", ""), broker, mine)
+        mine = f"{self._labels[name].partition('-')[0]}-{member.incarnation[1]}"
+        member.client = make_client(about["client_listen"], about.get("mqtt_listen", ""), broker, mine)
         await member.client.__aenter__()
         member.tasks = [
-            asyncio.create_task(self._read(member.client, member.life)),
+            asyncio.create_task(self._read(member.client, member.incarnation)),
             asyncio.create_task(self._watch(member, member.process)),
             *(asyncio.create_task(self._confirm(member, member.client, topic)) for topic in member.topics),
         ]
 
     def kill(self, names: Iterable[str]) -> float:
-        """kill -9, all at the same instant: when that was."""
+        """Kill nodes (SIGKILL), all at the same time. Return the time."""
         members = [self.members[name] for name in names]
         now = time.monotonic()
         for member in members:
@@ -192,7 +201,7 @@ class Fleet:
         return now
 
     def hang(self, name: str) -> float:
-        """SIGSTOP: it says nothing more, and its streams stay open."""
+        """Stop a node (SIGSTOP): it falls silent, and its streams stay open. Return the time."""
         member = self.members[name]
         assert member.process is not None
         member.state = "hung"
@@ -200,13 +209,14 @@ class Fleet:
         return time.monotonic()
 
     def resume(self, name: str) -> None:
+        """Let a stopped node go on (SIGCONT)."""
         member = self.members[name]
         if member.state == "hung" and member.process is not None:
             member.process.signal(signal.SIGCONT)
             member.state = "up"
 
     async def leave(self, name: str) -> None:
-        """SIGTERM: in order."""
+        """Let a node leave in order (SIGTERM). Return when its process has ended."""
         member = self.members[name]
         if member.state != "up" or member.process is None:
             return
@@ -243,15 +253,16 @@ class Fleet:
                 await member.client.unsubscribe(topic)
 
     async def end(self) -> None:
-        """Every process is gone when this returns, and every port free."""
-        processes = [one.process for one in self.members.values() if one.process is not None]
+        """Kill everything. When this returns, every process has ended and every port is free."""
+        processes = [member.process for member in self.members.values() if member.process is not None]
         for member in self.members.values():
             member.state = "down"
             self._forget(member)
         for process in processes:
             process.signal(signal.SIGKILL)
         await asyncio.gather(*(process.ended() for process in processes if process.is_running))
-        await asyncio.gather(*(one.broker.kill() for one in self.members.values() if one.broker is not None))
+        brokers = [member.broker for member in self.members.values() if member.broker is not None]
+        await asyncio.gather(*(broker.kill() for broker in brokers))
         if self.relays is not None:
             await self.relays.close()
 
@@ -259,7 +270,7 @@ class Fleet:
 
     async def _started(self, member: Member) -> NodeProcess:
         process = NodeProcess(member.name, self.folder, self._labels[member.name])
-        member.process = process  # so that `end` finds it, whenever that is
+        member.process = process  # before it starts, so that `end` finds it at any time
         advertised = {} if self.relays is None else {"advertise": await self.relays.open(member.name)}
         config = {
             **self._plan(member.name),
@@ -268,36 +279,40 @@ class Fleet:
             **advertised,
         }
         try:
-            await process.start({"listen": member.listen, **config, **self._door(member, member.mqtt_listen)})
+            await process.start({"listen": member.listen, **config, **self._mqtt_listener(member, member.mqtt_listen)})
         except NodeFailed:
             if member.listen == ANY:
                 raise
-            await process.ended()
-            await process.start({"listen": ANY, **config, **self._door(member, ANY)})  # somebody has taken its port
+            await process.ended()  # Another process has taken its port.
+            await process.start({"listen": ANY, **config, **self._mqtt_listener(member, ANY)})
         return process
 
     def _plan(self, name: str) -> dict[str, object]:
-        """For its first life. All are waited for: processes start a few at a time, and machines are busy."""
+        """Return the planned neighbors of a node, as settings. A node that has restarted has none.
+
+        A node waits long for its neighbors, because only a few processes start at a time, on a busy machine.
+        """
         chosen = self.config.planned.get(name)
-        if not chosen or self.ledger.life(name)[1]:
+        if not chosen or self.ledger.incarnation(name)[1]:
             return {}
         return {"planned.neighbours": list(chosen), "planned.wait_s": _START_S + len(self.members)}
 
-    def _door(self, member: Member, listen: str) -> dict[str, object]:
-        """Its MQTT door, if there are any."""
+    def _mqtt_listener(self, member: Member, listen: str) -> dict[str, object]:
+        """Return the keys of a node's MQTT listener, or of the broker beside it. Empty if its clients speak no MQTT."""
         if member.broker is not None:
             learned = self.folder.absolute() / f"{self._labels[member.name]}.learned.json"
             mine = {"mqtt.broker": f"mqtt://{member.broker.address}", "mqtt.learn": True}
             return {**mine, "mqtt.learn_file": str(learned)}
-        return {"mqtt.listen": listen} if self.config.doors == "mqtt" else {}
+        return {"mqtt.listen": listen} if self.config.client_kind == "mqtt" else {}
 
     def _seeds(self, name: str) -> list[str]:
-        known = [one for one in self.among("up") if one.name != name]
-        chosen = self._random.sample(known, min(_SEEDS_MAX, len(known)))
-        return [self.relays.address(one.name) if self.relays is not None else one.listen for one in chosen]
+        """Return the addresses of a few nodes that are up."""
+        known = [member for member in self.among("up") if member.name != name]
+        seeds = self._random.sample(known, min(_SEEDS_MAX, len(known)))
+        return [self.relays.address(seed.name) if self.relays is not None else seed.listen for seed in seeds]
 
     def _forget(self, member: Member) -> None:
-        """Its life is over."""
+        """Forget what belongs to an incarnation that has ended: its client, its admin port and its tasks."""
         for task in member.tasks:
             task.cancel()
         member.tasks.clear()
@@ -309,26 +324,29 @@ class Fleet:
         member.client = member.admin = None
         member.confirmed.clear()
 
-    async def _read(self, client: Talk, life: Life) -> None:
+    async def _read(self, client: FleetClient, incarnation: Incarnation) -> None:
+        """Tell the ledger of each message that a client gets."""
         reconnects = 0
         with suppress(ClientError):
             async for message in client:
                 number = number_in(message.payload, self.mark)
-                if number is not None:  # which grows with each publication of a client, as a sequence does
-                    self.ledger.deliver(life, message.topic, number, message.sequence or number, time.monotonic())
+                if number is not None:
+                    sequence = message.sequence or number  # Numbers grow as sequences do.
+                    self.ledger.deliver(incarnation, message.topic, number, sequence, time.monotonic())
                 self.reconnects += client.reconnects - reconnects
                 reconnects = client.reconnects
 
-    async def _confirm(self, member: Member, client: Talk, topic: str) -> None:
-        self.ledger.asked(member.life, topic)
+    async def _confirm(self, member: Member, client: FleetClient, topic: str) -> None:
+        """Subscribe a client to a topic, and wait until that is confirmed."""
+        self.ledger.asked(member.incarnation, topic)
         with suppress(ClientError):
             await client.subscribe(topic)
             if member.client is client and topic in member.topics:
                 member.confirmed[topic] = None
-                self.ledger.confirmed(member.life, topic)
+                self.ledger.confirmed(member.incarnation, topic)
 
     async def _watch(self, member: Member, process: NodeProcess) -> None:
-        """Nodes that nobody has killed should not end."""
+        """Wait for the end of a process. It is a failure, unless the process was killed or told to leave."""
         code, now = await process.ended(), time.monotonic()
         if member.process is process and member.state in ("up", "hung"):
             self.ledger.died(member.name, now)
@@ -343,16 +361,17 @@ class Fleet:
 def node_config(
     config: FleetConfig, cluster: str, topics: Iterable[str], mqtt: Mapping[str, object]
 ) -> dict[str, object]:
+    """Return the keys of node.toml that all nodes of a fleet share, with the topics of one node."""
     settings = dict(config.settings)
     more = settings.pop("topics", [])
     assert isinstance(more, list), "settings hold lists as lists"
-    mine = list(topics) if config.doors == "trellis" else []
+    own = list(topics) if config.client_kind == "trellis" else []
     return {
         "cluster": cluster,
         "overlay": config.overlay,
         "client_listen": ANY,
         "admin_listen": ANY,
-        "topics": list(dict.fromkeys([*mine, *more])),
+        "topics": list(dict.fromkeys([*own, *more])),
         "delivery.copies": config.copies,
         **mqtt,
         **settings,
@@ -360,9 +379,9 @@ def node_config(
 
 
 def check_config(config: FleetConfig, interests: InterestsByNode) -> None:
-    """What a node would refuse is refused before any is started."""
-    mqtt = mqtt_settings(interests) if config.doors != "trellis" else {}
-    if config.doors == "mosquitto":
+    """Raise the InputError that a node would raise at its start, before any node is started."""
+    mqtt = mqtt_settings(interests) if config.client_kind != "trellis" else {}
+    if config.client_kind == "mosquitto":
         find_mosquitto()
     for name, topics in interests.items():
         read_config(None, {}, {"name": name, **node_config(config, "up", topics, mqtt)})

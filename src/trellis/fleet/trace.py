@@ -7,18 +7,18 @@ from pathlib import Path
 import msgspec
 
 from trellis.errors import InputError
-from trellis.lab.fleet.interests import expect_few
-from trellis.lab.fleet.scenario import Step
+from trellis.fleet.interests import expect_few
+from trellis.fleet.scenario import Step
 
 
 class TraceSteps(msgspec.Struct, frozen=True):
     interests: dict[str, tuple[str, ...]]
     steps: tuple[Step, ...]
-    absent: tuple[str, ...]  # not there at the start
+    absent: tuple[str, ...]  # nodes that do not run at the start
 
 
 def read_trace(churn: Path, interests: Path, nodes: int | None, speed: float) -> TraceSteps:
-    """`speed` times as fast as it was written down; what happens to nodes beyond the first `nodes` is left out."""
+    """Read a churn trace as steps, `speed` times as fast as it was recorded. Only the first `nodes` nodes take part."""
     from trellis.model import read_churn
     from trellis.model import read_interests as read
     from trellis.simulate.churn import schedule_of

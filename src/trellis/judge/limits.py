@@ -1,4 +1,4 @@
-"""What nodes may do where they have no room: drop messages that they count, and turn clients away.
+"""Nodes at their limits may drop messages, which they count, and may turn clients away.
 
 "When the window overflows, the loss is counted, logged and visible in the metrics: never silent."  [docs/delivery.md]
 "What waits for a client: more QoS 1 is dropped and counted."  [docs/mqtt.md]
@@ -19,12 +19,12 @@ from trellis.judge.promise import Promise, Violation
 from trellis.judge.story import NEVER, Publication, Session, Story
 
 TOLD_S = 1.0  # Metrics are read so long after a message was dropped, at the latest.
-_LINGERS_S = 20.0  # A node may take a connection that has broken silently for a good one for so long.
-_LET_IN_S = 1.0  # A client hears that its node has let it in so much later, at most.
+_LINGERS_S = 20.0  # For so long a node may count a connection that has broken silently.
+_LET_IN_S = 1.0  # A client is told at most so much later that its node has accepted it.
 
 
-class Room:
-    """The messages that nodes say they have dropped for want of room, and those that are missing because of that.
+class Drops:
+    """The messages that nodes say they have dropped, and the missing messages that this excuses.
 
     A node that says that it has dropped ten messages excuses ten that are missing, and no more. A message that was
     dropped once may be missing for many readers.
@@ -44,23 +44,26 @@ class Room:
         """
         nodes = may_hold(self._story, self._promise, made) | {node for _, node in reader.nodes}
         loss = _Loss(("", made.message), "window", frozenset(nodes), made.began, spread + TOLD_S)
-        if self._has_room(loss):
+        if self._is_excused(loss):
             return "the window of a node has overflowed"
         if reader.speaks == "mqtt":  # What is dropped for a broker is missing for all its clients.
             nodes = {node for _, node in reader.nodes}
             key = reader.broker or reader.name, made.message
-            if self._has_room(_Loss(key, "clients", frozenset(nodes), made.began, due + TOLD_S)):
+            if self._is_excused(_Loss(key, "clients", frozenset(nodes), made.began, due + TOLD_S)):
                 return "more waited for the client than its node has room for"
         return None
 
-    def _has_room(self, loss: _Loss) -> bool:
-        """Tell whether a drop is left for this loss. Others may have to take another one."""
-        if loss.key not in self._excused and self._place(loss):
+    def _is_excused(self, loss: _Loss) -> bool:
+        """Tell whether a drop is left for this loss. Other losses may have to take another drop."""
+        if loss.key not in self._excused and self._assign(loss):
             self._excused.add(loss.key)
         return loss.key in self._excused
 
-    def _place(self, loss: _Loss) -> bool:
-        """Give the loss a drop, if need be one of a loss that finds another one (the shortest augmenting path)."""
+    def _assign(self, loss: _Loss) -> bool:
+        """Give the loss a drop, if need be one of another loss that can take another drop.
+
+        This is a matching of losses with drops, extended by the shortest augmenting path.
+        """
         came: dict[int, tuple[int, _Loss]] = {}  # by overflow: the one before it on the path, and the loss that moves
         reached = deque([(-1, loss)])
         while reached:
@@ -124,7 +127,7 @@ def may_be_full(story: Story, promise: Promise, one: Unreachable) -> bool:
     if not promise.clients_max and promise.sessions_max is None:
         return False
     kinds = {session.speaks for session in story.sessions.values() if session.client == one.client}
-    kinds = kinds or {"native", "mqtt"}  # a client that was never let in
+    kinds = kinds or {"native", "mqtt"}  # a client that was never accepted
     there = [session for session in story.sessions.values() if _is_at(session, one, kinds)]
     tries = [other for other in story.unreachable if other.node == one.node and other.t <= one.t]
     begin = one.since - _LINGERS_S
@@ -160,7 +163,7 @@ def untold(story: Story, promise: Promise) -> Iterator[Violation]:
         had = session.got()
         for stream, (last, t) in _last_ones(story, session).items():
             for made in streams[stream]:
-                if made.place < last.place and made.message not in had and _is_gap(story, promise, session, made, t):
+                if made.number < last.number and made.message not in had and _is_gap(story, promise, session, made, t):
                     text = (
                         f"{session.name} got {last.message} on {made.topic} and never {made.message}, which was "
                         f"published before it, and was not told that messages are missing"
@@ -184,7 +187,7 @@ def _last_ones(story: Story, session: Session) -> dict[_Stream, tuple[Publicatio
         made = story.publications.get(got.message)
         if made is not None and not got.retained:
             stream = _stream(story, made)
-            if stream not in last or last[stream][0].place < made.place:
+            if stream not in last or last[stream][0].number < made.number:
                 last[stream] = made, got.t
     return last
 

@@ -1,4 +1,4 @@
-"""Who wants what on a live mesh: drawn here, or read from a file."""
+"""The interests of a live mesh: which node subscribes to which topics. Drawn here, or read from a file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ InterestsByNode = Mapping[str, tuple[str, ...]]
 
 
 def draw_interests(nodes: int, topics: int, subscriptions: int, seed: int) -> dict[str, tuple[str, ...]]:
-    """Each node wants `subscriptions` topics, the popular ones more often (Zipf 1); every topic has a pair of nodes."""
+    """Draw `subscriptions` topics for each node, popular ones more often (Zipf 1). Every topic has two subscribers."""
     if subscriptions > topics:
         raise InputError("--subscriptions", f"{subscriptions} of {topics} topics", "give at most --topics")
     if nodes * subscriptions < 2 * topics:
@@ -23,14 +23,14 @@ def draw_interests(nodes: int, topics: int, subscriptions: int, seed: int) -> di
         raise InputError("--topics", f"{topics} are too many for two subscribers each", remedy)
     random = Random(ids.stream(seed, "fleet interests"))
     width = len(str(nodes - 1))
-    names = [f"n{place:0{width}}" for place in range(nodes)]
-    labels = [f"t{place:0{len(str(topics - 1))}}" for place in range(topics)]
+    names = [f"n{number:0{width}}" for number in range(nodes)]
+    labels = [f"t{number:0{len(str(topics - 1))}}" for number in range(topics)]
     wanted: dict[str, set[str]] = {name: set() for name in names}
     dealt = random.sample(names, nodes)
-    for place, topic in enumerate(labels):  # two each, in a circle: nobody gets more than its share
-        for one in (2 * place, 2 * place + 1):
-            wanted[dealt[one % nodes]].add(topic)
-    weights = [1 / (place + 1) for place in range(topics)]
+    for number, topic in enumerate(labels):  # Two nodes for each topic, in turn, so that no node gets too many.
+        for turn in (2 * number, 2 * number + 1):
+            wanted[dealt[turn % nodes]].add(topic)
+    weights = [1 / (rank + 1) for rank in range(topics)]
     for chosen in wanted.values():
         while len(chosen) < subscriptions:
             chosen.update(random.choices(labels, weights))
@@ -38,26 +38,28 @@ def draw_interests(nodes: int, topics: int, subscriptions: int, seed: int) -> di
 
 
 def read_interests(path: Path, nodes: int | None) -> dict[str, tuple[str, ...]]:
-    """The first `nodes` of a table; all of them unless given."""
+    """Read a table of interests: its first `nodes` nodes, or all of them if that is None."""
     from trellis.model import read_interests as read
     from trellis.simulate.run import topics_by_node
 
-    found = topics_by_node(read(path))
-    if nodes is not None and nodes > len(found):
-        raise InputError(str(path), f"it has {len(found)} nodes, not {nodes}", "give fewer --nodes")
-    chosen = dict(list(found.items())[:nodes])
+    interests = topics_by_node(read(path))
+    if nodes is not None and nodes > len(interests):
+        raise InputError(str(path), f"it has {len(interests)} nodes, not {nodes}", "give fewer --nodes")
+    chosen = dict(list(interests.items())[:nodes])
     expect_few(str(path), len(chosen))
     return chosen
 
 
 def expect_few(where: str, nodes: int) -> None:
+    """Raise InputError unless one machine can run a mesh of so many nodes."""
     if not 2 <= nodes <= NODES_MAX:
         raise InputError(where, f"{nodes} nodes", f"give 2 to {NODES_MAX} (--nodes): each is a process")
 
 
 def subscribers_of(interests: InterestsByNode) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
+    """Return the subscribers of each topic."""
+    subscribers: dict[str, set[str]] = {}
     for node, topics in interests.items():
         for topic in topics:
-            found.setdefault(topic, set()).add(node)
-    return found
+            subscribers.setdefault(topic, set()).add(node)
+    return subscribers

@@ -1,7 +1,7 @@
 """The links that a mesh starts with: LowODA's for its interests, or those of a file.
 
-Nobody in a live mesh knows all interests, but who starts one does. LowODA's rule on few nodes is that of OMen's repairs
-(`protocols/omen/shadow.py`), so that this needs neither numpy nor numba.
+No node of a live mesh knows all interests, but `trellis up` does. On few nodes LowODA's rule is that of OMen's repairs
+(`protocols/omen/shadow.py`), so this needs neither numpy nor numba.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trellis import ids
 from trellis.errors import InputError
-from trellis.lab.fleet.interests import InterestsByNode, subscribers_of
+from trellis.fleet.interests import InterestsByNode, subscribers_of
 from trellis.protocols.omen.shadow import low_edges
 from trellis.protocols.topics import TopicTable
 
@@ -19,7 +19,7 @@ Link = tuple[str, str]
 
 
 def low_links(interests: InterestsByNode, seed: int) -> list[Link]:
-    """A topic-connected overlay by LowODA."""
+    """Return the links of a topic-connected overlay that LowODA plans."""
     table = TopicTable()
     parts = {
         table.bit(topic): [(node,) for node in sorted(nodes)]
@@ -30,7 +30,7 @@ def low_links(interests: InterestsByNode, seed: int) -> list[Link]:
 
 
 def read_links(path: Path, interests: InterestsByNode) -> list[Link]:
-    """Of an overlay's file. A node that does not start is an error there, though the others would do without it."""
+    """Read links from the file of an overlay. Every node in it must be a node of the mesh."""
     from trellis.model import read_overlay
     from trellis.simulate.run import link_names
 
@@ -41,12 +41,12 @@ def read_links(path: Path, interests: InterestsByNode) -> list[Link]:
     return links
 
 
-def neighbours(links: Iterable[Link], absent: Iterable[str] = ()) -> dict[str, tuple[str, ...]]:
-    """By node. Those that come later join: nobody waits for them."""
-    found: dict[str, list[str]] = {}
+def neighbors_of(links: Iterable[Link], absent: Iterable[str] = ()) -> dict[str, tuple[str, ...]]:
+    """Return the planned neighbors of each node. Nodes that are absent at the start have none: they join later."""
+    neighbors: dict[str, list[str]] = {}
     later = set(absent)
-    for one, other in links:
-        if not later & {one, other}:
-            found.setdefault(one, []).append(other)
-            found.setdefault(other, []).append(one)
-    return {node: tuple(sorted(peers)) for node, peers in found.items()}
+    for u, v in links:
+        if not later & {u, v}:
+            neighbors.setdefault(u, []).append(v)
+            neighbors.setdefault(v, []).append(u)
+    return {node: tuple(sorted(peers)) for node, peers in neighbors.items()}

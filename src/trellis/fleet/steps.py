@@ -1,4 +1,4 @@
-"""Carries out steps on a fleet, times the mends, and keeps count of what was done."""
+"""Carry out steps on a fleet, measure how long repairs take, and count the faults."""
 
 from __future__ import annotations
 
@@ -9,35 +9,37 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from random import Random
 
-from trellis.lab.fleet.fleet import Fleet, Member
-from trellis.lab.fleet.scenario import Step
-from trellis.lab.fleet.traffic import Traffic
-from trellis.lab.fleet.watch import ROUND_S, Mend, links_of, split_topics
+from trellis.fleet.fleet import Fleet, Member
+from trellis.fleet.scenario import Step
+from trellis.fleet.traffic import Traffic
+from trellis.fleet.watch import ROUND_S, Repair, links_of, split_topics
 
-_MEND_S_MAX = 60.0  # nobody waits longer for a mend
-LIVING_MIN = 2  # nodes that stay up, whoever else is killed, stopped or told to leave
-_AT_ONCE_S = 2.0
+_REPAIR_S_MAX = 60.0  # A repair that takes longer is not watched any more.
+LIVING_MIN = 2  # nodes that always stay up: no further one is killed, stopped or told to leave
+_AT_ONCE_S = 2.0  # Nodes that die within this time count as killed at once.
 
 
 class Watch:
-    """Takes snapshots while a mend is open."""
+    """Takes snapshots of the mesh while a repair runs, to measure how long it takes."""
 
     def __init__(self, fleet: Fleet, say: Callable[[str], None]) -> None:
         self.fleet, self.say = fleet, say
-        self.mends: list[Mend] = []
-        self._open: list[Mend] = []
+        self.repairs: list[Repair] = []
+        self._open: list[Repair] = []
         self._task: asyncio.Task[None] | None = None
 
     def begin(self, cause: str, names: Iterable[str], at: float) -> None:
+        """Watch a repair that begins now because of faults at `names`."""
         if not self.fleet.config.is_topic_connected:
-            return  # nobody says that topics are whole at any time
-        mend = Mend(cause, tuple(names), at)
-        self.mends.append(mend)
-        self._open.append(mend)
+            return  # The overlay does not promise connected topics, so there is no end to wait for.
+        repair = Repair(cause, tuple(names), at)
+        self.repairs.append(repair)
+        self._open.append(repair)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._rounds())
 
-    async def mended(self) -> None:
+    async def repaired(self) -> None:
+        """Wait until no repair runs."""
         if self._task is not None:
             await asyncio.shield(self._task)
 
@@ -50,61 +52,64 @@ class Watch:
             begun = time.monotonic()
             split = await self.split()
             now = time.monotonic()
-            for mend in self._open:
-                if mend.at <= begun:
-                    mend.split |= split
-                    mend.rounds += 1
+            for repair in self._open:
+                if repair.at <= begun:
+                    repair.split |= split
+                    repair.rounds += 1
                     if not split:
-                        mend.seconds = now - mend.at
-                        self.say(str(mend))
-            self._open = [one for one in self._open if one.seconds is None and now < one.at + _MEND_S_MAX]
-            # Asking takes computing time that the mend needs as well: never more than half of it.
+                        repair.seconds = now - repair.at
+                        self.say(str(repair))
+            self._open = [repair for repair in self._open if repair.seconds is None and now < repair.at + _REPAIR_S_MAX]
+            # Snapshots take computing time that the repair needs as well, so at most half the time goes to them.
             await asyncio.sleep(max(ROUND_S - (now - begun), now - begun))
 
     async def split(self, members: Sequence[Member] | None = None) -> set[str]:
-        """The topics that are not whole now, among those who have joined."""
+        """Return the topics that are split now, among `members` or among all that have joined."""
         asked = self.fleet.joined if members is None else members
-        found = await self.fleet.snapshots(asked)
-        there = [one for one in asked if one.is_joined]  # some may have been killed meanwhile
-        return split_topics(
-            {one.name: found[one.name] for one in there if one.name in found}, self.fleet.subscribers(there)
-        )
+        answers = await self.fleet.snapshots(asked)
+        joined = [member for member in asked if member.is_joined]  # Some may have been killed meanwhile.
+        snapshots = {member.name: answers[member.name] for member in joined if member.name in answers}
+        return split_topics(snapshots, self.fleet.subscribers(joined))
 
 
 class Driver:
+    """Carries out steps, at their times or one after the other."""
+
     def __init__(
         self, fleet: Fleet, traffic: Traffic, watch: Watch, random: Random, say: Callable[[str], None]
     ) -> None:
         self.fleet, self.traffic, self.watch, self.random, self.say = fleet, traffic, watch, random, say
         self.counts: Counter[str] = Counter()
-        self.kills: list[float] = []  # when, one for each node
+        self.kills: list[float] = []  # times of kills, one for each node that was killed
         self._tasks: set[asyncio.Task[None]] = set()
         self._later: dict[asyncio.TimerHandle, Callable[[], object]] = {}
         self._errors: list[BaseException] = []
         fleet.on_kill = self._killed_by_another
 
     async def run(self, steps: Sequence[Step]) -> None:
+        """Carry out each step at its time."""
         begun = time.monotonic()
         for step in steps:
             await asyncio.sleep(max(0.0, begun + step.at - time.monotonic()))
             await self.do(step)
 
     async def every(self, seconds: float, *, hang_s: float = 0.0) -> None:
-        """One victim after the other: killed and started again; or, with `hang_s`, every second one stopped so long.
+        """Every few `seconds`, kill a node and start it again. With `hang_s`, every second node is stopped instead.
 
-        The next one waits for the mend of the last, so that each has its own time.
+        The next fault waits for the repair of the last one, so that repairs are measured one by one.
         """
         due = time.monotonic()
-        for place in range(1 << 30):
+        for number in range(1 << 30):
             due = max(due + seconds, time.monotonic())
             await asyncio.sleep(due - time.monotonic())
-            await self.watch.mended()
-            if hang_s and place % 2:
+            await self.watch.repaired()
+            if hang_s and number % 2:
                 await self.do(Step(at=0, do="hang", lasts=hang_s))
             else:
                 await self.do(Step(at=0, do="crash", lasts=min(seconds / 2, 4.0)))
 
     async def do(self, step: Step) -> None:
+        """Carry out a step now. Count it as skipped if too few nodes are up."""
         done = await self._apply(step)
         if done:
             self.counts["done"] += 1
@@ -114,23 +119,23 @@ class Driver:
             self.say(f"this could not be done, too few nodes are up: {step}")
 
     async def settled(self) -> None:
-        """Until what has been begun is over: starts and departures."""
+        """Wait until all starts and departures that have begun are over."""
         while self._tasks:
             await asyncio.wait(self._tasks)
         self.raise_errors()
 
     @property
     def kills_at_once(self) -> int:
-        """The most that died within a moment."""
-        return max((sum(at <= one < at + _AT_ONCE_S for one in self.kills) for at in self.kills), default=0)
+        """The largest number of nodes that were killed at once."""
+        return max((sum(at <= other < at + _AT_ONCE_S for other in self.kills) for at in self.kills), default=0)
 
     def raise_errors(self) -> None:
-        """What has broken meanwhile: a node that did not come up."""
+        """Raise the first error of a start or departure, if there was one."""
         if self._errors:
             raise self._errors[0]
 
     def heal(self) -> None:
-        """What was to happen later happens now: nodes awake, nothing cut, those that were to come back are back."""
+        """End all faults now, before their time: nodes go on, cuts end, and killed nodes start again."""
         for timer, function in list(self._later.items()):
             timer.cancel()
             function()
@@ -143,7 +148,7 @@ class Driver:
             timer.cancel()
 
     async def _apply(self, step: Step) -> tuple[str, ...]:
-        """Who was hit."""
+        """Carry out a step. Return the nodes that it hit; none, if it could not be done."""
         match step.do:
             case "crash":
                 return await self._crash(step)
@@ -190,12 +195,12 @@ class Driver:
         self.watch.begin("kill", hit, at)
 
     def _killed_by_another(self, name: str, at: float) -> None:
-        """At a terminal, or by a machine that is short of memory. Nobody starts it again."""
-        self.say(f"somebody else has killed {name}")
+        """A node was killed by a user, or by the system for want of memory. It is not started again."""
+        self.say(f"another process has killed {name}")
         self._killed((name,), at)
 
     def _restart(self, step: Step) -> tuple[str, ...]:
-        down = sorted(one.name for one in self.fleet.among("down"))
+        down = sorted(member.name for member in self.fleet.among("down"))
         hit = tuple(name for name in step.names if name in down)
         hit = hit or tuple(self.random.sample(down, min(step.count, len(down))))
         self.bring_back(hit)
@@ -223,15 +228,18 @@ class Driver:
         return side
 
     def _choose(self, step: Step) -> tuple[str, ...]:
-        """Named ones that are up, or any; some must stay."""
+        """Return the nodes for a step: the named ones that are up, or some that are drawn.
+
+        Return none if fewer than `LIVING_MIN` others would stay.
+        """
         if step.names:
             return tuple(name for name in step.names if self.fleet.members[name].state == "up")
-        joined = sorted(one.name for one in self.fleet.joined)
+        joined = sorted(member.name for member in self.fleet.joined)
         count = 1 if step.do == "publish" else step.count
         return tuple(self.random.sample(joined, count)) if len(joined) - count >= LIVING_MIN else ()
 
     async def _placed(self, step: Step) -> tuple[str, ...]:
-        """By their place in the overlay: the one with most links; or one, and neighbours of it."""
+        """Return nodes that are chosen by the links of the overlay: the one with most links, or one with neighbors."""
         links = links_of(await self.fleet.snapshots(self.fleet.joined))
         degrees = Counter(end for link in links for end in link)
         if not degrees or len(degrees) - step.count < LIVING_MIN:
@@ -246,16 +254,19 @@ class Driver:
         return (first, *self.random.sample(near, step.count - 1))
 
     def bring_back(self, names: Iterable[str]) -> None:
+        """Begin to start nodes that are down."""
         for name in names:
             self.counts["starts"] += 1
             self._begin(self.fleet.start_node(name))
 
     def _resume(self, name: str) -> None:
-        """From now on it is to be connected again: the next victim waits for that."""
+        """Let a stopped node go on. The next fault waits until it is connected again."""
         self.fleet.resume(name)
         self.watch.begin("resume", (name,), time.monotonic())
 
     def _after(self, seconds: float, function: Callable[[], object]) -> None:
+        """Call `function` after some seconds, or when everything is healed."""
+
         def due() -> None:
             self._later.pop(timer)
             function()

@@ -1,7 +1,7 @@
 """Real Mosquitto brokers as child processes on loopback, with generated configurations.
 
-What a sidecar needs of Mosquitto is in the configuration, and explained in docs/operating.md. Brokers end with us as
-nodes do: on Linux the kernel sees to it (`live/parent.py`), however we go.
+docs/operating.md explains the keys of the configuration that a sidecar needs. Brokers end with this process, as nodes
+do: on Linux the kernel kills them, however this process ends (`live/parent.py`).
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from contextlib import suppress
 from pathlib import Path
 
 from trellis.errors import InputError
-from trellis.lab.fleet.processes import NodeFailed
+from trellis.fleet.processes import NodeFailed
 
 _UP_S = 30.0
-_TRIES = 5  # ports that somebody else takes in the moment
-_SYSTEM = "/usr/sbin:/usr/local/sbin:/opt/homebrew/sbin"  # where it is, and users do not look
+_TRIES = 5  # ports to try, since another process may take a free port before the broker does
+_SYSTEM = "/usr/sbin:/usr/local/sbin:/opt/homebrew/sbin"  # where packages put it; not on the PATH of most users
 _INSTALL = (
     "install it (Debian, Ubuntu: apt install mosquitto; Fedora: dnf install mosquitto; macOS: brew install mosquitto)"
 )
 
-# `exec` keeps what die_with has asked of the kernel.
+# `exec` keeps what `die_with` has requested of the kernel.
 _START = """import os, sys
 from trellis.live.parent import die_with
 die_with(int(sys.argv[1]))
@@ -33,32 +33,33 @@ os.execv(sys.argv[2], sys.argv[2:])"""
 
 
 def find_mosquitto() -> str:
-    """Where it is; an error with the remedy where it is not."""
-    found = shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:{_SYSTEM}")
-    if found is None:
+    """Return the path of the program. Raise an InputError that says how to install it if there is none."""
+    program = shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:{_SYSTEM}")
+    if program is None:
         raise InputError("--broker", "mosquitto is not installed", _INSTALL)
-    return found
+    return program
 
 
 def mosquitto_config(port: int, folder: Path, user: str | None = None) -> str:
+    """Return the text of a configuration for a broker that has a sidecar."""
     lines = [
         f"listener {port} 127.0.0.1",
         "allow_anonymous true",
-        "persistence true",  # sessions, and what waits in them, outlive the process
+        "persistence true",  # Sessions and the messages in them outlive the process.
         f"persistence_location {folder}/",
         "autosave_interval 1",
-        "max_inflight_messages 1000",  # by default 20: so many a round trip is all that a sidecar may give it
-        "max_queued_messages 0",  # what waits for a sidecar that is away is not dropped
+        "max_inflight_messages 1000",  # The default of 20 would limit a sidecar to so many messages a round trip.
+        "max_queued_messages 0",  # Messages for a sidecar that is down are not dropped.
         "log_dest stdout",
-        "log_dest topic",  # so the sidecar learns what clients want
+        "log_dest topic",  # The sidecar learns the subscriptions of clients from it.
         *(f"log_type {kind}" for kind in ("subscribe", "unsubscribe", "notice", "warning", "error")),
-        *([f"user {user}"] if user else []),  # else root's broker becomes somebody who cannot write there
+        *([f"user {user}"] if user else []),  # A broker that root starts would else become a user without rights here.
     ]
     return "".join(f"{line}\n" for line in lines)
 
 
 class Mosquitto:
-    """One broker through its lives: its port and its files stay."""
+    """One broker, which may be started several times with the same port and files."""
 
     def __init__(self, program: str, folder: Path, label: str) -> None:
         self.program, self.folder = program, folder / f"{label}.mosquitto"
@@ -76,7 +77,7 @@ class Mosquitto:
         return self._process.pid
 
     async def start(self) -> None:
-        """Returns when it takes connections."""
+        """Start the broker. Return when it accepts connections."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for _ in range(_TRIES if not self.port else 1):
             port = self.port or _free_port()
@@ -104,7 +105,7 @@ class Mosquitto:
         return False
 
     async def kill(self) -> None:
-        """kill -9, and gone when this returns."""
+        """Kill the broker (SIGKILL). Return when it has ended."""
         if self._process is not None:
             with suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGKILL)
@@ -117,8 +118,8 @@ class Mosquitto:
 
 
 def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return int(one.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
 
 
 def _user() -> str | None:

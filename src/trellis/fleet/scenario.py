@@ -1,32 +1,33 @@
-"""What happens to a mesh, as data: one TOML file that runs on processes and in the simulator.
+"""A scenario: a mesh and the faults that it meets, in a TOML file that runs on processes and in the simulator.
 
     nodes = 12
     topics = 8
     subscriptions = 3           # or a table of its own: [interests] with node = ["topic", ...]
     overlay = "omen"
     copies = 4
-    rate = 20                   # publications a second, by everybody together
-    duration = 40               # seconds from when the mesh stands; then all is healed and everything is demanded
+    rate = 20                   # publications a second, by all nodes together
+    duration = 40               # seconds, from when the mesh has formed; then all faults end and the run is scored
 
     [[step]]
     at = 5                      # seconds
     do = "crash"
-    who = "neighbours"          # any, neighbours, hub, or names
+    who = "neighbours"          # any, `neighbours`, hub, or names
     count = 3
-    lasts = 6                   # back after so long; without it they stay away
+    lasts = 6                   # seconds until they start again; without it they stay down
 
 | do                     | who                     | also                                                              |
 | ---------------------- | ----------------------- | ----------------------------------------------------------------- |
-| crash                  | any, neighbours, hub, names | `count`; `lasts`: then they are started again                 |
+| crash                  | any, `neighbours`, hub, names | `count`; `lasts`: then they are started again           |
 | restart                | any that is down, names | `count`                                                           |
 | hang                   | any, names              | `lasts`, or until the next `heal`                                 |
 | leave                  | any, names              | in order                                                          |
 | partition              | names of one side; any: the first `count` | `lasts`, or until the next `heal`               |
-| heal                   |                         | ends what has no end of its own                                   |
+| heal                   |                         | ends hangs and partitions without `lasts`                         |
 | subscribe, unsubscribe | names                   | `topic`                                                           |
 | publish                | any, names              | `topic`; `count` messages at once, beside the steady traffic      |
 
-At the end: every topic connected, links standing at both ends, nothing acknowledged missing, nothing delivered twice.
+At the end every topic must be connected, both ends of every link must have it, no acknowledged message may be missing,
+and none may have been delivered twice.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from typing import Any, Literal
 import msgspec
 
 from trellis.errors import InputError
-from trellis.lab.fleet.interests import InterestsByNode, draw_interests, expect_few
+from trellis.fleet.interests import InterestsByNode, draw_interests, expect_few
 
 Do = Literal["crash", "restart", "hang", "leave", "partition", "heal", "subscribe", "unsubscribe", "publish"]
 _BURST_MAX = 1_000  # messages of one step
@@ -55,7 +56,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Those that are named."""
+        """The nodes that the step names. Empty if it says by what rule they are chosen."""
         return () if isinstance(self.who, str) else self.who
 
     def __str__(self) -> str:
@@ -79,18 +80,19 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """In time order, each with its end: `heal` is gone."""
-        heals = sorted(one.at for one in self.step if one.do == "heal")
-        found = []
-        for one in sorted(self.step, key=lambda step: step.at):
-            if one.do in _LASTING and one.lasts is None:
-                end = next((at for at in heals if at > one.at), self.duration)
-                one = msgspec.structs.replace(one, lasts=end - one.at)
-            if one.do != "heal":
-                found.append(one)
-        return tuple(found)
+        """The steps in time order. Each has its end, so no `heal` is among them."""
+        heals = sorted(step.at for step in self.step if step.do == "heal")
+        ordered = []
+        for step in sorted(self.step, key=lambda step: step.at):
+            if step.do in _LASTING and step.lasts is None:
+                end = next((at for at in heals if at > step.at), self.duration)
+                step = msgspec.structs.replace(step, lasts=end - step.at)
+            if step.do != "heal":
+                ordered.append(step)
+        return tuple(ordered)
 
     def wanted(self) -> InterestsByNode:
+        """Return the interests: those of the file, or drawn ones."""
         if self.interests:
             return self.interests
         return draw_interests(self.nodes, self.topics, self.subscriptions, self.seed)
@@ -114,16 +116,18 @@ def make_scenario(given: dict[str, Any], where: str = "scenario") -> Scenario:
         raise InputError(where, str(error), "see docs/live.md for the keys") from None
     if bool(scenario.interests) == bool(scenario.nodes):
         remedy = "give nodes, topics and subscriptions, or a table of interests"
-        raise InputError(where, "who wants what is said twice, or not at all", remedy)
+        raise InputError(where, "the interests are given twice, or not at all", remedy)
     try:
         interests = scenario.wanted()
     except InputError as error:
         raise InputError(where, f"{error.where.lstrip('-')}: {error.what}", error.remedy.replace("--", "")) from None
     expect_few(where, len(interests))
     if scenario.duration <= 0 or scenario.rate < 0:
-        raise InputError(where, "duration and rate count up", "give a duration above 0 and a rate of 0 or more")
-    for place, step in enumerate(scenario.step, start=1):
-        _check(step, scenario, interests, f"{where}: step {place}")
+        raise InputError(
+            where, "the duration or the rate is too low", "give a duration above 0 and a rate of 0 or more"
+        )
+    for number, step in enumerate(scenario.step, start=1):
+        _check(step, scenario, interests, f"{where}: step {number}")
     return scenario
 
 

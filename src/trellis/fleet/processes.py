@@ -1,4 +1,4 @@
-"""`trellis node` as child processes on loopback. They die with us, however we go: see `live/parent.py`."""
+"""`trellis node` as child processes on loopback. They end with their parent, however it ends (`live/parent.py`)."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from typing import Any
 
 from trellis.errors import TrellisError
 
-_UP_S = 60.0  # a machine may be busy
-_TOLD_LINES = 5  # of the log of a node that has failed
+_UP_S = 60.0  # longest time for a start, on a busy machine
+_TOLD_LINES = 5  # lines from the log of a node that has failed
 ANY = "127.0.0.1:0"
 
 
 class NodeFailed(TrellisError):
-    """A process ended that nobody has killed, or did not come up."""
+    """A process did not come up, or ended although it was not killed."""
 
 
 class NodeProcess:
-    """One life of a node."""
+    """The process of one incarnation of a node."""
 
     def __init__(self, name: str, folder: Path, label: str) -> None:
-        """Its files are named by `label`."""
+        """`label` names its files."""
         self.name = name
         self.log = folder / f"{label}.log"
         self.config = folder / f"{label}.toml"
@@ -35,11 +35,11 @@ class NodeProcess:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self, config: Mapping[str, object]) -> None:
-        """Returns when it is up. `config` by key, those of tables with a dot."""
+        """Start the process. Return when it is up. Keys of tables in `config` have a dot."""
         self.config.write_text(to_toml({"name": self.name, **config}), "utf-8")
         command = [sys.executable, "-m", "trellis", "node", "--json", "--config", str(self.config)]
         with self.log.open("ab") as log:
-            # A session of its own: Ctrl-C on the terminal is for us, and we end the nodes.
+            # A session of its own, so that Ctrl-C reaches only the parent, which then ends the nodes.
             self._process = await asyncio.create_subprocess_exec(
                 *command, "--parent", str(os.getpid()), stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE, stderr=log, start_new_session=True,
@@ -69,7 +69,7 @@ class NodeProcess:
                 self._process.send_signal(number)
 
     async def ended(self) -> int:
-        """Its exit code, when it has one; -9 for a kill."""
+        """Wait for the end of the process. Return its exit code, -9 if it was killed."""
         assert self._process is not None
         return await self._process.wait()
 
@@ -82,5 +82,5 @@ class NodeProcess:
 
 
 def to_toml(config: Mapping[str, object]) -> str:
-    """Text, numbers, truth and lists of text; keys of tables have a dot."""
+    """Return a configuration as TOML. Values are text, numbers, booleans or lists of text."""
     return "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in config.items())

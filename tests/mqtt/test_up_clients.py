@@ -8,9 +8,9 @@ from live.lives import run, until
 from mqtt.talk import doors
 from trellis.cli.main import run as trellis
 from trellis.errors import InputError
-from trellis.lab.fleet import mosquitto
-from trellis.lab.fleet.doors import mqtt_settings
-from trellis.lab.fleet.ledger import SPREAD_S, Ledger
+from trellis.fleet import mosquitto
+from trellis.fleet.clients import mqtt_settings
+from trellis.fleet.ledger import SPREAD_S, Ledger
 from trellis.live.client import ClientError, NotAcknowledged
 from trellis.live.mqtt.client import MqttClient
 
@@ -52,7 +52,7 @@ def with_one_publication() -> Ledger:
     ledger = Ledger(copies=2)
     for node in "abc":
         ledger.born(node)
-    ledger.confirmed(ledger.life("c"), "t")
+    ledger.confirmed(ledger.incarnation("c"), "t")
     ledger.publish("a", "t", 10)
     ledger.acknowledge(1, (), 10)  # a PUBACK names no holders
     return ledger
@@ -82,7 +82,7 @@ def test_what_comes_twice_is_excused_only_if_its_node_died_and_only_so_many():
         for _ in range(count):
             number = ledger.publish(node, "t", 1)
             for _ in range(2):
-                ledger.deliver(ledger.life("c"), "t", number, number, 2)
+                ledger.deliver(ledger.incarnation("c"), "t", number, number, 2)
     assert ledger.duplicates == 4
     assert ledger.excused(256) == 0
     ledger.died("a", 3)
@@ -97,15 +97,15 @@ def test_what_a_broker_sends_again_after_a_death_may_be_late_for_those_who_joine
         ledger.born(node)
     for number in (1, 2, 3):
         assert ledger.publish("a", "t", number) == number
-    ledger.deliver(ledger.life("c"), "t", 2, 2, 4)
+    ledger.deliver(ledger.incarnation("c"), "t", 2, 2, 4)
     ledger.died("a", 5)
-    ledger.deliver(ledger.life("c"), "t", 1, 1, 6)
+    ledger.deliver(ledger.incarnation("c"), "t", 1, 1, 6)
     assert ledger.disordered == (0 if may_repeat else 1)
     assert ledger.born("a") == ("a", 1)
     for number, at in ((4, 7), (5, 8)):
         assert ledger.publish("a", "t", at) == number
     for number in (5, 4):  # nothing has died since
-        ledger.deliver(ledger.life("c"), "t", number, number, 9)
+        ledger.deliver(ledger.incarnation("c"), "t", number, number, 9)
     assert ledger.disordered == (1 if may_repeat else 2)
 
 

@@ -1,7 +1,7 @@
 """A ledger that also writes the history of its run, for `trellis judge`.
 
-The ledger judges while a run goes on, with what it remembers. The history is judged afterwards by a module that shares
-nothing with the ledger, so each can find a fault of the other.
+The ledger judges during the run, from what it remembers. The judge reads the history afterwards, and shares no code
+with the ledger. So each of the two can find a fault of the other.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import Literal
 
+from trellis.fleet.ledger import Incarnation, Ledger
 from trellis.judge.history import (
     Acknowledged,
     Confirmed,
@@ -25,11 +26,10 @@ from trellis.judge.history import (
     Unsubscribing,
     Up,
 )
-from trellis.lab.fleet.ledger import Ledger, Life
 
 
 class Witness(Ledger):
-    """Every client of the fleet is one session, named after its node and the node's incarnation."""
+    """A ledger with a history. Each client of the fleet is a session, named after the incarnation of its node."""
 
     speaks: Literal["native", "mqtt"] = "native"
 
@@ -38,33 +38,33 @@ class Witness(Ledger):
         self.history = History()
         self._begun = time.monotonic()
 
-    def born(self, node: str) -> Life:
-        life = super().born(node)
+    def born(self, node: str) -> Incarnation:
+        incarnation = super().born(node)
         self.history.add(Up(self._now(), node))
-        self.history.add(Connected(self._now(), _session(life), node, node, speaks=self.speaks))
-        return life
+        self.history.add(Connected(self._now(), _session(incarnation), node, node, speaks=self.speaks))
+        return incarnation
 
-    def asked(self, subscriber: Life, topic: str) -> None:
+    def asked(self, subscriber: Incarnation, topic: str) -> None:
         self.history.add(Subscribing(self._now(), _session(subscriber), topic))
 
-    def confirmed(self, subscriber: Life, topic: str) -> None:
+    def confirmed(self, subscriber: Incarnation, topic: str) -> None:
         super().confirmed(subscriber, topic)
         self.history.add(Confirmed(self._now(), _session(subscriber), topic))
 
     def unsubscribed(self, node: str, topic: str) -> None:
-        self.history.add(Unsubscribing(self._now(), _session(self.life(node)), topic))
+        self.history.add(Unsubscribing(self._now(), _session(self.incarnation(node)), topic))
         super().unsubscribed(node, topic)
 
     def died(self, node: str, now: float) -> None:
-        life = self.life(node)
+        incarnation = self.incarnation(node)
         super().died(node, now)
-        if life in self._born:
-            self.history.add(Ended(self._now(), _session(life)))
+        if incarnation in self._born:
+            self.history.add(Ended(self._now(), _session(incarnation)))
         self.history.add(Down(self._now(), node))
 
     def publish(self, node: str, topic: str, now: float) -> int:
         number = super().publish(node, topic, now)
-        self.history.add(Publishing(self._now(), _session(self.life(node)), str(number), topic))
+        self.history.add(Publishing(self._now(), _session(self.incarnation(node)), str(number), topic))
         return number
 
     def acknowledge(self, number: int, holders: tuple[str, ...], now: float) -> None:
@@ -78,7 +78,7 @@ class Witness(Ledger):
         if publication is not None:
             self.history.add(Refused(self._now(), _session(publication.origin), str(number), why))
 
-    def deliver(self, subscriber: Life, topic: str, number: int, sequence: int, now: float) -> None:
+    def deliver(self, subscriber: Incarnation, topic: str, number: int, sequence: int, now: float) -> None:
         super().deliver(subscriber, topic, number, sequence, now)
         self.history.add(Received(self._now(), _session(subscriber), str(number), topic))
 
@@ -92,5 +92,5 @@ class Witness(Ledger):
         return round(time.monotonic() - self._begun, 6)
 
 
-def _session(life: Life) -> str:
-    return f"{life[0]}#{life[1]}"
+def _session(incarnation: Incarnation) -> str:
+    return f"{incarnation[0]}#{incarnation[1]}"

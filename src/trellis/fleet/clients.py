@@ -1,7 +1,7 @@
-"""How the fleet talks to its nodes: by their own door, by MQTT, or by MQTT to a broker whose sidecar the node is.
+"""Clients of a fleet: native ones, MQTT clients of a node, and MQTT clients of a broker whose sidecar the node is.
 
-All look like `live/client.py`, as far as the fleet uses it. MQTT says neither who holds a message nor its sequence:
-receipts have no holders, and sequences are 0.
+All of them have the methods of `live/client.py` that the fleet uses. MQTT tells neither the holders of a message nor
+its sequence, so receipts of MQTT clients have no holders, and sequences are 0.
 """
 
 from __future__ import annotations
@@ -12,20 +12,23 @@ from contextlib import suppress
 from typing import Literal, Protocol
 
 from trellis.errors import InputError
-from trellis.lab.fleet.interests import InterestsByNode
+from trellis.fleet.interests import InterestsByNode
 from trellis.live.client import Client, ClientError, Receipt, connect
 from trellis.live.mqtt.client import MqttClient
 from trellis.live.received import Message
 from trellis.protocols.mqtt.topics import PREFIX_LETTERS_MAX, is_topic
 
-Doors = Literal["trellis", "mqtt", "mosquitto"]
+# Native clients; MQTT clients of the nodes; MQTT clients of a Mosquitto beside each node.
+ClientKind = Literal["trellis", "mqtt", "mosquitto"]
 
 SIDECAR_INFLIGHT_MAX = 256  # the receive maximum that a sidecar tells its broker
 _PROBE = b"trellis up: is this subscribed?"
 _PROBE_S = 1.0
 
 
-class Talk(Protocol):
+class FleetClient(Protocol):
+    """What the fleet needs of a client, whatever it speaks."""
+
     @property
     def reconnects(self) -> int: ...
 
@@ -42,14 +45,19 @@ class Talk(Protocol):
     async def close(self) -> None: ...
 
 
-def make_talk(client_listen: str, mqtt_listen: str, broker: str, name: str) -> Talk:
-    """With the broker, if there is one; else with the node's MQTT door, if it has one; else with the node."""
+def make_client(client_listen: str, mqtt_listen: str, broker: str, name: str) -> FleetClient:
+    """Return a client of the broker, else of the node's MQTT listener, else of its client port.
+
+    Empty addresses mean that there is no broker, or no MQTT listener.
+    """
     if broker:
-        return BrokerTalk(broker, name, client_listen)
-    return MqttTalk(mqtt_listen, name) if mqtt_listen else connect(client_listen)
+        return BrokerClient(broker, name, client_listen)
+    return MqttFleetClient(mqtt_listen, name) if mqtt_listen else connect(client_listen)
 
 
-class MqttTalk:
+class MqttFleetClient:
+    """An MQTT client with the methods of a native one."""
+
     def __init__(self, address: str, name: str) -> None:
         self.mqtt = MqttClient(address, name)
 
@@ -74,16 +82,19 @@ class MqttTalk:
         return self
 
     async def __anext__(self) -> Message:
-        found = await self.mqtt.__anext__()
-        return Message(found.topic, "", 0, found.payload)
+        message = await self.mqtt.__anext__()
+        return Message(message.topic, "", 0, message.payload)
 
     async def close(self) -> None:
         await self.mqtt.close()
 
 
-class BrokerTalk(MqttTalk):
-    """A broker's SUBACK says nothing of the mesh. So the node is asked whether it is subscribed, and a probe is
-    published there until it comes out of the broker."""
+class BrokerClient(MqttFleetClient):
+    """An MQTT client of a broker whose sidecar is a node of the fleet.
+
+    A broker's SUBACK says nothing about the mesh. So `subscribe` waits until the node is subscribed as well. It then
+    publishes a probe at the node until the broker delivers one.
+    """
 
     def __init__(self, address: str, name: str, client_listen: str) -> None:
         super().__init__(address, name)
@@ -95,14 +106,14 @@ class BrokerTalk(MqttTalk):
         return await super().__aenter__()
 
     async def subscribe(self, topic: str) -> None:
-        found = self._probes[topic] = asyncio.Event()
+        has_come = self._probes[topic] = asyncio.Event()
         await self.node.subscribe(topic)
-        while not found.is_set():
-            await super().subscribe(topic)  # the sidecar learns it from the broker's log, once it reads that
+        while not has_come.is_set():
+            await super().subscribe(topic)  # The sidecar learns of it from the broker's log, once it reads that.
             await self.node.publish(topic, _PROBE)
             with suppress(TimeoutError):
                 async with asyncio.timeout(_PROBE_S):
-                    await found.wait()
+                    await has_come.wait()
         await self.node.unsubscribe(topic)
 
     async def __anext__(self) -> Message:
@@ -118,7 +129,7 @@ class BrokerTalk(MqttTalk):
 
 
 def mqtt_settings(topics_by_node: InterestsByNode) -> dict[str, object]:
-    """Keys of node.toml for a mesh whose clients speak MQTT: every topic is an overlay topic of its own."""
+    """Return keys of node.toml for a mesh whose clients speak MQTT. Every topic is an overlay topic of its own."""
     depth = 1
     for topics in topics_by_node.values():
         for topic in topics:
@@ -128,5 +139,5 @@ def mqtt_settings(topics_by_node: InterestsByNode) -> dict[str, object]:
             depth = max(depth, topic.count("/") + 1)
     if depth > 32:
         raise InputError("--mqtt", f"a topic with {depth} levels", "give at most 32")
-    # SUBACK means that the mesh has confirmed: the score counts from there.
+    # SUBACK then means that the mesh has confirmed the subscription; the score counts from there.
     return {"mqtt.depth": depth, "mqtt.suback_s": 120.0}

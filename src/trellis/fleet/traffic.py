@@ -1,4 +1,4 @@
-"""Test messages: published through the clients of living nodes at a steady rate, each with a number of its own."""
+"""Test messages: clients publish them at a steady rate, and each has a number of its own."""
 
 from __future__ import annotations
 
@@ -11,34 +11,37 @@ from typing import TYPE_CHECKING
 from trellis.live.client import ClientError
 
 if TYPE_CHECKING:
-    from trellis.lab.fleet.doors import Talk
-    from trellis.lab.fleet.fleet import Fleet, Member
+    from trellis.fleet.clients import FleetClient
+    from trellis.fleet.fleet import Fleet, Member
 
 PAYLOAD_BYTES = 128
-FOREIGN = 0.05  # of all: on topics that the publisher does not subscribe to
-_BEHIND_S = 0.5  # a publisher that is later than this leaves out what it has missed
-_ADDRESS = re.compile(r"^\S+:\d+: ")  # of the node, at the beginning of a client's error
-_LOOKS = 8  # at members drawn at random, before all are looked at
+FOREIGN = 0.05  # share of messages on topics that the publisher does not subscribe to
+_BEHIND_S = 0.5  # If publications are later than this, those that were missed are left out.
+_ADDRESS = re.compile(r"^\S+:\d+: ")  # the node's address at the beginning of a client's error
+_LOOKS = 8  # members that are drawn at random, before all are looked at
 
 
 def pack(mark: str, number: int) -> bytes:
+    """Return the payload of a test message. `mark` tells this run from others."""
     return f"trellis up {mark} {number} ".encode().ljust(PAYLOAD_BYTES, b".")
 
 
 def number_in(payload: bytes, mark: str) -> int | None:
-    """None: somebody else's message. Whoever likes may talk on the mesh as well."""
+    """Return the number of a test message, or None for a message that this run has not published."""
     start = f"trellis up {mark} ".encode()
     text = payload[len(start) :].partition(b" ")[0]
     return int(text) if payload.startswith(start) and text.isdigit() else None
 
 
 class Traffic:
+    """Publishes test messages, and tells the ledger how each publication ends."""
+
     def __init__(self, fleet: Fleet, rate: float, random: Random, *, foreign: float = FOREIGN) -> None:
         self.fleet, self.rate, self.random, self.foreign = fleet, rate, random, foreign
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._pending: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Publish at a steady rate until this is cancelled."""
         if self.rate <= 0:
             return
         due = time.monotonic()
@@ -48,7 +51,7 @@ class Traffic:
             self.publish()
 
     def publish(self, node: str = "", topic: str = "") -> None:
-        """One message: at a node, or at any that has joined; on a topic, or on one that suits it."""
+        """Publish one message. A node and a topic that are not given are drawn."""
         member = self.fleet.members[node] if node else self._publisher(topic)
         if member is None or member.state != "up" or member.client is None:
             return
@@ -56,36 +59,41 @@ class Traffic:
         if chosen:
             number = self.fleet.ledger.publish(member.name, chosen, time.monotonic())
             task = asyncio.create_task(self._publish(member.client, chosen, number))
-            self._under_way.add(task)
-            task.add_done_callback(self._under_way.discard)
+            self._pending.add(task)
+            task.add_done_callback(self._pending.discard)
 
     async def settled(self, limit_s: float) -> None:
-        """Until every publication is acknowledged or refused."""
-        if self._under_way:
-            await asyncio.wait(self._under_way, timeout=limit_s)
+        """Wait until every publication is acknowledged or refused, at most for `limit_s`."""
+        if self._pending:
+            await asyncio.wait(self._pending, timeout=limit_s)
 
     def end(self) -> None:
-        for task in self._under_way:
+        for task in self._pending:
             task.cancel()
 
     def _publisher(self, topic: str) -> Member | None:
-        """One that has joined, and wants the topic if anybody does. Nearly always the first that is looked at."""
+        """Draw a member that has joined: one that subscribes to the topic, if there is any.
+
+        A few members are drawn and tried first, because nearly all are fit and a list of all takes longer.
+        """
         members = list(self.fleet.members.values())
-        for one in (self.random.choice(members) for _ in range(_LOOKS if members else 0)):
-            if one.is_joined and one.client is not None and (not topic or topic in one.topics):
-                return one
-        able = [one for one in self.fleet.joined if one.client is not None]
-        able = [one for one in able if topic in one.topics] or able
+        for member in (self.random.choice(members) for _ in range(_LOOKS if members else 0)):
+            if member.is_joined and member.client is not None and (not topic or topic in member.topics):
+                return member
+        able = [member for member in self.fleet.joined if member.client is not None]
+        able = [member for member in able if topic in member.topics] or able
         return self.random.choice(able) if able else None
 
     def _topic(self, member: Member) -> str:
+        """Draw a topic: one of the member's, or now and then one that only others subscribe to."""
         if not member.topics or self.random.random() < self.foreign:
-            others = sorted({topic for one in self.fleet.joined for topic in one.topics if topic not in member.topics})
+            joined = self.fleet.joined
+            others = sorted({topic for other in joined for topic in other.topics if topic not in member.topics})
             if others:
                 return self.random.choice(others)
         return self.random.choice(sorted(member.topics)) if member.topics else ""
 
-    async def _publish(self, client: Talk, topic: str, number: int) -> None:
+    async def _publish(self, client: FleetClient, topic: str, number: int) -> None:
         try:
             receipt = await client.publish(topic, pack(self.fleet.mark, number))
         except ClientError as error:

@@ -1,6 +1,6 @@
-"""Files and folders wherever Spark can reach them: on this machine, or behind hdfs://, s3a://, gs://.
+"""Files and folders that Spark can reach: on this machine, or behind hdfs://, s3a://, gs://.
 
-All through Hadoop's own file systems, so that the driver sees what the executors see.
+All access goes through Hadoop's file systems, so the driver sees the same files as the executors.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class File:
     bytes: int
 
 
-class Places:
-    """The file system behind a path, seen from the driver's JVM."""
+class FileSystems:
+    """Operations on paths, each by the file system of its path, in the driver's JVM."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._jvm: Any = spark._jvm
@@ -41,7 +41,7 @@ class Places:
 
     def _path(self, path: str | Path) -> Any:
         text = str(path)
-        # A local path is made absolute here: Hadoop's idea of the working folder is the JVM's.
+        # A local path is made absolute here, since Hadoop would take it relative to the JVM's working folder.
         if not is_remote(text):
             text = Path(text).absolute().as_uri() if text else text
             return self._jvm.org.apache.hadoop.fs.Path(self._jvm.java.net.URI(text))
@@ -66,7 +66,7 @@ class Places:
     def rename(self, old: str | Path, new: str | Path) -> None:
         before, after = self._path(old), self._path(new)
         if not self._system(before).rename(before, after):
-            raise InputError(str(new), "cannot be put in place", "check its rights, and that nobody else writes there")
+            raise InputError(str(new), "cannot be created", "check its rights, and that no other job writes there")
 
     def remove(self, path: str | Path) -> None:
         at = self._path(path)
@@ -81,7 +81,7 @@ class Places:
             stream.close()
 
     def replace(self, path: str, content: bytes) -> None:
-        """Write a file at once, whole: a reader sees the old content or the new one, and nothing between."""
+        """Replace a file at once: a reader sees the old content or the new one, and nothing between."""
         if is_object_store(path):
             self.write_bytes(path, content)  # one object, which a store replaces at once
             return
@@ -100,8 +100,8 @@ class Places:
         Path(fresh).replace(target)
 
     def files(self, paths: Iterable[str | Path]) -> list[File]:
-        """The files behind paths, folders and globs, in the order of their names; a path without any is an error."""
-        found: list[File] = []
+        """Return the files behind paths, folders and globs, sorted by name. Raise InputError for a path without any."""
+        files: list[File] = []
         for path in paths:
             at = self._path(path)
             try:
@@ -112,11 +112,11 @@ class Places:
             inside = [file for status in statuses for file in self._of_result(status)]
             if not inside:
                 raise InputError(str(path), "there is no such file", "check the path")
-            found += inside
-        return sorted(found, key=lambda file: file.path)
+            files += inside
+        return sorted(files, key=lambda file: file.path)
 
     def _of_result(self, status: Any) -> list[File]:
-        """The files of a folder; of a result of ours those that its manifest lists, since others may be left over."""
+        """Return the files of a folder. Of a result, return only those that its manifest lists."""
         inside = self._inside(status)
         folder = _shown(status.getPath())
         outputs = ((self.manifest(folder) or {}) if status.isDirectory() else {}).get("outputs")
@@ -129,15 +129,15 @@ class Places:
         return [file for file in inside if file.path in listed]
 
     def manifest(self, folder: str | Path) -> dict[str, Any] | None:
-        """The manifest of a result of ours; None where the folder has none that can be read."""
+        """Return the manifest of a result, or None if the folder has none that can be read."""
         path = f"{str(folder).rstrip('/')}/{MANIFEST}"
         if not self.exists(path):
             return None
         try:
-            found = json.loads(self.read_bytes(path))
+            manifest = json.loads(self.read_bytes(path))
         except ValueError:
             return None
-        return found if isinstance(found, dict) else None
+        return manifest if isinstance(manifest, dict) else None
 
     def read_bytes(self, path: str | Path) -> bytes:
         at = self._path(path)
@@ -148,7 +148,7 @@ class Places:
             stream.close()
 
     def listed(self, folder: str, *, below: str = "") -> list[dict[str, object]]:
-        """What a manifest tells of the files of a result: their paths within it, sizes and checksums."""
+        """Return the entries of a manifest for the files of a result: their paths within it, sizes and checksums."""
         at = self._path(folder)
         system = self._system(at)
         if not system.exists(at):
@@ -158,9 +158,9 @@ class Places:
         return [self.checksum(file) | {"path": below + file.path.removeprefix(f"{root}/")} for file in files]
 
     def _inside(self, status: Any, depth: int = 0, hidden: str = "") -> list[File]:
-        """The files of a folder and of the folders below (`date=2026-11-18/part-0`), without hidden ones.
+        """Return the files of a folder and of the folders below (`date=2026-11-18/part-0`), without hidden ones.
 
-        hidden   first letters that hide a file in general, but not here
+        hidden   first letters that usually hide a file, but not here
         """
         path = status.getPath()
         if not status.isDirectory():
@@ -173,7 +173,7 @@ class Places:
             for child in self._system(path).listStatus(path)
             if not child.getPath().getName().startswith(skipped) and child.getPath().getName() != "_SUCCESS"
         ]
-        # Beside the parts of a result of ours lies its manifest, which is no part.
+        # The manifest of a result is in the same folder as its parts, and is not one of them.
         children = [child for child in inside if child.getPath().getName() != MANIFEST]
         return [file for child in children for file in self._inside(child, depth + 1, hidden)]
 
@@ -181,10 +181,10 @@ class Places:
         at = self._path(path)
         stream = self._system(at).open(at)
         try:
-            found = [stream.read() for _ in range(count)]
+            content = [stream.read() for _ in range(count)]
         finally:
             stream.close()
-        return bytes(one for one in found if one >= 0)
+        return bytes(one for one in content if one >= 0)
 
     def last_byte(self, file: File) -> bytes:
         at = self._path(file.path)
@@ -196,7 +196,7 @@ class Places:
             stream.close()
 
     def checksum(self, file: File) -> dict[str, object]:
-        """What a manifest keeps of an input: sha256 of a local file, what the store itself says of a remote one."""
+        """Return a file's entry in a manifest: sha256 of a local file, the store's own checksum of a remote one."""
         facts: dict[str, object] = {"path": file.path, "bytes": file.bytes}
         if not is_remote(file.path):
             with Path(file.path).open("rb") as stream:
@@ -207,12 +207,12 @@ class Places:
 
 
 def _is_visible(path: str) -> bool:
-    """Whether no folder on the way, nor the file, is hidden."""
+    """Tell whether neither the file nor a folder in its path is hidden."""
     return not any(part.startswith(("_", ".")) for part in path.split("/"))
 
 
 def is_object_store(path: str) -> bool:
-    """Whether a folder there cannot be renamed at once."""
+    """Tell whether the path is in an object store, where a folder cannot be renamed at once."""
     return is_remote(path) and path.partition("://")[0].lower() in OBJECT_STORES
 
 
@@ -221,13 +221,13 @@ def is_remote(path: str) -> bool:
 
 
 def for_reader(path: str) -> str:
-    """The path as Spark's readers want it: they take [ ] { } * ? for patterns."""
+    """Return the path as Spark's readers need it, with [ ] { } * ? quoted, since they read these as patterns."""
     literal = path if is_remote(path) else Path(path).absolute().as_posix()
     return re.sub(r"([\[\]{}*?\\])", r"\\\1", literal)
 
 
 def shown_path(uri: str) -> str:
-    """file:/a%20b and file:///a%20b as a user writes it: /a b."""
+    """Return a path as a user writes it: /a b for file:/a%20b and file:///a%20b."""
     return urllib.parse.unquote(re.sub(r"^file:(//)?", "", uri)) if uri.startswith("file:") else uri
 
 

@@ -101,7 +101,7 @@ class Asked:
 
 
 @dataclass(eq=False)
-class Guest:
+class ClientState:
     """The state of one client's connection (`Stream.tag`)."""
 
     name: str = ""  # Empty until it is admitted.
@@ -114,7 +114,7 @@ class Guest:
     is_checked: bool = False  # It has sent its greeting, so authentication has begun.
 
 
-class Door:
+class ClientPort:
     """The client port of one node. `StreamOwner` of its clients' streams."""
 
     def __init__(
@@ -240,7 +240,7 @@ class Door:
             reached("there is no room for a native client")
             return None
         stream = Stream(self, self.limits, HELLO_BYTES_MAX)
-        stream.tag = Guest()
+        stream.tag = ClientState()
         return stream
 
     def opened(self, stream: Stream) -> None:
@@ -252,8 +252,8 @@ class Door:
 
     def received(self, stream: Stream, body: bytes) -> None:
         """Take in one message of a client. Raise WireError if it is not allowed at this time."""
-        message, guest = TO_NODE.decode(body), stream.tag
-        if not guest.name:
+        message, client = TO_NODE.decode(body), stream.tag
+        if not client.name:
             self._greet(stream, message)
             return
         if isinstance(message, Publish) and self.gate.access is not None:
@@ -262,13 +262,13 @@ class Door:
             case Publish() if message.topic.startswith("$"):
                 why = 'topics that begin with "$" belong to the mesh itself; choose another topic'
                 stream.send(pack_to_client(NotTaken(message.number, why)))
-            case Publish() if (access := self.gate.access) and not access.may_write(guest.who, message.topic):
+            case Publish() if (access := self.gate.access) and not access.may_write(client.who, message.topic):
                 self.counters["writes denied"] += 1
-                stream.send(pack_to_client(NotTaken(message.number, f"{named(guest.who)} may not publish there")))
+                stream.send(pack_to_client(NotTaken(message.number, f"{named(client.who)} may not publish there")))
             case Publish(number, topic, payload):
                 if payload.startswith(MAGIC):  # else it would be read as an envelope, maybe a forged one
                     payload = wrap(Envelope(topic, payload, 1, False, "", NO_INCARNATION, 0, 0))
-                self.broker.publish(topic, payload, (guest.name, guest.session, number))
+                self.broker.publish(topic, payload, (client.name, client.session, number))
             case Subscribe():
                 self._subscribe(stream, message.topic, message.number)
             case SubscribeKept():
@@ -277,47 +277,47 @@ class Door:
                 if self.kept is not None:
                     self.kept.got(stream, message.position)
             case Unsubscribe():
-                if self.kept is not None and (asked := guest.topics.get(message.topic)) is not None and asked.is_kept:
-                    self.kept.unsubscribe(guest.name, message.topic)
+                if self.kept is not None and (asked := client.topics.get(message.topic)) is not None and asked.is_kept:
+                    self.kept.unsubscribe(client.name, message.topic)
                 self._leave_topic(stream, message.topic)
             case _:
                 raise WireError("a second greeting")
 
     def _charge(self, stream: Stream, quotas: Quotas, size: int) -> None:
         """Charge a publication to its client's quota. If that is used up, stop reading the client for some time."""
-        guest: Guest = stream.tag
-        wait_ms = quotas.charge(guest.who.user, guest.name, size, int(monotonic_s() * 1_000))
+        client: ClientState = stream.tag
+        wait_ms = quotas.charge(client.who.user, client.name, size, int(monotonic_s() * 1_000))
         if wait_ms > 0:
-            if guest.rest is not None:
-                guest.rest.cancel()
+            if client.rest is not None:
+                client.rest.cancel()
             stream.pause_reading()
-            guest.rest = asyncio.get_running_loop().call_later(wait_ms / 1_000, stream.resume_reading)
+            client.rest = asyncio.get_running_loop().call_later(wait_ms / 1_000, stream.resume_reading)
 
     def ended(self, stream: Stream) -> None:
         """Forget a connection, end its subscriptions, and log why it was cut off."""
-        guest: Guest = stream.tag
-        if guest.rest is not None:
-            guest.rest.cancel()
+        client: ClientState = stream.tag
+        if client.rest is not None:
+            client.rest.cancel()
         self.streams.pop(stream, None)
-        if guest.timer is not None:
-            guest.timer.cancel()
+        if client.timer is not None:
+            client.timer.cancel()
         if stream.why not in ("", "closed"):
             self.counters[f"cut {stream.why}"] += 1
-            log.info("%s: cut off client %s: %s", self.welcome.node, guest.name or "without a name", stream.why)
+            log.info("%s: cut off client %s: %s", self.welcome.node, client.name or "without a name", stream.why)
             if stream.why == "tls" and self._sparing.may_say("tls"):
                 what = "a client speaks TLS, and this node does not: see [tls]"
                 log.warning("%s: refused a client: %s", self.welcome.node, what)
         if self.kept is not None:
             self.kept.ended(stream)
-        if self.clients.get((guest.name, guest.session)) is stream:
-            del self.clients[guest.name, guest.session]
-        for topic in list(guest.topics):
+        if self.clients.get((client.name, client.session)) is stream:
+            del self.clients[client.name, client.session]
+        for topic in list(client.topics):
             self._leave_topic(stream, topic)
 
     def _greet(self, stream: Stream, message: object) -> None:
         """Check a client's greeting, and authenticate the client: at once, or in a thread if that takes long."""
-        guest: Guest = stream.tag
-        if not isinstance(message, Greet) or guest.is_checked:
+        client: ClientState = stream.tag
+        if not isinstance(message, Greet) or client.is_checked:
             raise WireError("no greeting, or more than that before the welcome")
         if message.protocol != CLIENT_PROTOCOL or message.version < CLIENT_VERSION_OLDEST:
             self.counters["cut version"] += 1
@@ -331,7 +331,7 @@ class Door:
             stream.send(pack_to_client(TurnedAway(f'the client name "{message.client}" {why}')))
             stream.close()
             return
-        guest.is_checked = True
+        client.is_checked = True
         prove = partial(self.gate.prove, message.user, message.password, stream.certificate(), is_mqtt=False)
         if not self.gate.is_slow:
             self._admit(stream, message, prove())
@@ -354,7 +354,7 @@ class Door:
 
     def _admit(self, stream: Stream, message: Greet, proven: Proven | None) -> None:
         """Welcome a client that was authenticated. Earlier streams of the same client are cut."""
-        guest: Guest = stream.tag
+        client: ClientState = stream.tag
         if proven is None:
             self._turn_away(stream, "user", "the user, the password or the token is wrong; give the right ones")
             return
@@ -362,30 +362,30 @@ class Door:
         if access is not None and not is_again and not may_connect(access, proven.user, self.clients.values()):
             self._turn_away(stream, "quota", "this user has too many connections; close one, or ask for more")
             return
-        guest.name, guest.session = message.client, message.session
-        guest.who = Who(proven.user, guest.name)
-        if not guest.session:
+        client.name, client.session = message.client, message.session
+        client.who = Who(proven.user, client.name)
+        if not client.session:
             # A client of version 1 numbers its publications from 1 after a restart, and we cannot tell a restart from a
             # reconnection. So each stream is a new session. Repeated publications may come twice, and none is lost.
-            guest.session, guest.is_drawn = 1 + machine().secret_below(SESSION_MAX), True
-        for key, old in self._streams_of(guest):
+            client.session, client.is_drawn = 1 + machine().secret_below(SESSION_MAX), True
+        for key, old in self._streams_of(client):
             del self.clients[key]
             old.cut("closed")
-        self.clients[guest.name, guest.session] = stream
-        if guest.timer is not None:
-            guest.timer.cancel()
+        self.clients[client.name, client.session] = stream
+        if client.timer is not None:
+            client.timer.cancel()
         if proven.left_s is not None:
             loop, why = asyncio.get_running_loop(), "the token has expired; connect with a new one"
-            guest.timer = loop.call_later(proven.left_s, self._turn_away, stream, "token", why)
+            client.timer = loop.call_later(proven.left_s, self._turn_away, stream, "token", why)
         stream.splitter.body_bytes_max = TALK_BYTES_MAX
         stream.send(pack_to_client(self.welcome))
 
-    def _streams_of(self, guest: Guest) -> list[tuple[tuple[str, int], Stream]]:
+    def _streams_of(self, client: ClientState) -> list[tuple[tuple[str, int], Stream]]:
         """Return earlier streams of a client that has connected again before their end was noticed."""
-        if guest.is_drawn:
-            return [one for one in self.clients.items() if one[0][0] == guest.name and one[1].tag.is_drawn]
-        old = self.clients.get((guest.name, guest.session))
-        return [((guest.name, guest.session), old)] if old is not None else []
+        if client.is_drawn:
+            return [one for one in self.clients.items() if one[0][0] == client.name and one[1].tag.is_drawn]
+        old = self.clients.get((client.name, client.session))
+        return [((client.name, client.session), old)] if old is not None else []
 
     def _subscribe_kept(self, stream: Stream, asked: SubscribeKept) -> None:
         """Begin or go on with a durable subscription."""
@@ -399,25 +399,25 @@ class Door:
 
         `after`: the last position that a durable subscriber has got. None: the subscription is not durable.
         """
-        guest: Guest = stream.tag
-        if topic in guest.topics:
-            if guest.topics[topic].number != number:  # a new request for the same topic: answer it
-                guest.topics[topic] = Asked(number, is_kept=guest.topics[topic].is_kept)
+        client: ClientState = stream.tag
+        if topic in client.topics:
+            if client.topics[topic].number != number:  # a new request for the same topic: answer it
+                client.topics[topic] = Asked(number, is_kept=client.topics[topic].is_kept)
                 if self.broker.is_confirmed(topic):
                     self._confirm(stream, topic)
             return
-        if len(guest.topics) >= self.limits.subscriptions_max:
+        if len(client.topics) >= self.limits.subscriptions_max:
             stream.send(pack_to_client(TurnedAway(f"a client has at most {self.limits.subscriptions_max} topics")))
             self.counters["cut subscriptions"] += 1
             stream.close()
             return
         access = self.gate.access
-        if access is not None and is_beyond_quota(access, guest.who, stream, self.clients.values()):
+        if access is not None and is_beyond_quota(access, client.who, stream, self.clients.values()):
             self._turn_away(stream, "quota", "this client or its user has too many topics; unsubscribe from some")
             return
-        if access is not None and not may_subscribe(access, guest.who, topic):
+        if access is not None and not may_subscribe(access, client.who, topic):
             self.counters["subscriptions denied"] += 1
-            self._turn_away(stream, "topics", f"{named(guest.who)} may not read this topic: {topic}")
+            self._turn_away(stream, "topics", f"{named(client.who)} may not read this topic: {topic}")
             return
         refusal = self.broker.refusal(topic) if topic not in self.wanted and topic not in self.own else None
         if topic.startswith("$"):
@@ -427,7 +427,7 @@ class Door:
             self.counters["cut topics"] += 1
             stream.close()
             return
-        guest.topics[topic] = Asked(number, is_kept=after is not None)
+        client.topics[topic] = Asked(number, is_kept=after is not None)
         if self.kept is not None and after is not None:
             self.kept.subscribe(stream, topic, after)
         streams = self.wanted.setdefault(topic, {})
@@ -439,8 +439,8 @@ class Door:
 
     def _leave_topic(self, stream: Stream, topic: Topic) -> None:
         """End a client's subscription, and that of the node if it was the last one."""
-        guest: Guest = stream.tag
-        if guest.topics.pop(topic, None) is None:
+        client: ClientState = stream.tag
+        if client.topics.pop(topic, None) is None:
             return
         streams = self.wanted[topic]
         del streams[stream]
