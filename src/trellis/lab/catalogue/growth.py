@@ -38,7 +38,7 @@ def logarithm_squared(nodes: float) -> float:
     return log(nodes) ** 2
 
 
-WORDS = {
+WORDS: dict[Shape, str] = {
     constant: "does not grow",
     logarithm: "grows like log n at most",
     logarithm_squared: "grows like log^2 n at most",
