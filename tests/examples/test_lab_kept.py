@@ -49,7 +49,7 @@ def beside(experiment, table):
 
 @pytest.mark.parametrize("name", JUDGED)
 def test_a_verdict_from_kept_rows_is_that_from_all_numbers(name):
-    experiment, asking = catalogue()[name], askers(("paper",))
+    experiment, asking = catalogue()[name], askers(("paper", "beyond"))
     for make in (GOOD[name], BAD[name]):
         full, kept = Table(), Table()
         for case in experiment.cases("paper", NOTHING):

@@ -91,12 +91,12 @@ def list_(output: Folder = FOLDER, scale: Scale = "smoke", data: Data = None, as
         }
         for one, time in zip(found, expected, strict=True)
     ]
-    lines = [f"{'id':<20} {'figure':<12} {'verdict':<15} {'time':>8}  title"]
+    lines = [f"{'id':<20} {'figure':<17} {'verdict':<15} {'time':>8}  title"]
     for one, time in zip(found, expected, strict=True):
         experiment, verdict = one.experiment, one.verdict
         word = "-" if verdict.word == "incomplete" and not one.seeds else verdict.word
         why = f"  ({verdict.reason})" if not experiment.can_run else ""
-        lines.append(f"{experiment.id:<20} {experiment.figure:<12} {word:<15} {time!s:>8}  {experiment.title}{why}")
+        lines.append(f"{experiment.id:<20} {experiment.figure:<17} {word:<15} {time!s:>8}  {experiment.title}{why}")
     lines += ["", f"all at scale {scale}: {total.rows:,} rows, {total} of processor time on one core; {EXPLAINED}"]
     summed = {"rows": total.rows, "seconds": round(total.seconds, 1), "seconds_are_estimated": total.is_estimate}
     show({"scale": scale, "experiments": result, "all": summed}, as_json, lines)

@@ -77,17 +77,24 @@ def write_pages(
 
 
 def judged_kept(results: Path, experiments: Sequence[Experiment]) -> list[Judged]:
-    """Judge every entry by the rows that are kept; at larger scales only what was run."""
+    """Judge every entry by the rows that are kept: at its main scale, and at larger ones what was run there."""
     if next(results.glob("*.jsonl"), None) is None:
         raise InputError(str(results), "holds no kept rows", "make them: trellis lab run, then trellis lab keep")
     kept = Kept(results)
-    at_paper, *others = (judged_all(experiments, kept, scale, kept.at_hand) for scale in SHOWN)
-    return [*at_paper, *(one for some in others for one in some if one.was_run)]
+    found = [one for scale in SHOWN for one in judged_all(experiments, kept, scale, kept.at_hand)]
+    main = {one.experiment.id: one for one in found if is_main(one)}
+    return [main[one.id] for one in experiments] + [one for one in found if not is_main(one) and one.was_run]
+
+
+def is_main(one: Judged) -> bool:
+    """Whether an entry was judged at the paper's sizes, or at its first scale beyond them where it has no others."""
+    scales = one.experiment.scales
+    return one.scale == next((scale for scale in SHOWN if scale in scales), SHOWN[0])
 
 
 def counted(found: Sequence[Judged]) -> dict[str, int]:
-    """How many verdicts of which kind, at the paper's sizes. What has no row at all is `not run`."""
-    words = Counter(word_of(one) for one in found if one.scale == "paper")
+    """How many verdicts of which kind, each entry at its main scale. What has no row at all is `not run`."""
+    words = Counter(word_of(one) for one in found if is_main(one))
     return {word: words[word] for word in (*WORDS, "not run") if words[word]}
 
 
@@ -96,7 +103,7 @@ def word_of(one: Judged) -> str:
 
 
 def figure_name(one: Judged) -> str:
-    return f"{one.experiment.id}{'' if one.scale == 'paper' else f'-{one.scale}'}.svg"
+    return f"{one.experiment.id}{'' if is_main(one) else f'-{one.scale}'}.svg"
 
 
 def fingerprint(one: Judged) -> str:
@@ -153,8 +160,8 @@ def _index(found: Sequence[Judged]) -> str:
         ),
         *_table(["paper", *words, "entries"], [
             (f"[{PAPERS[paper]}]({paper}.md)",
-             [*(str(Counter(word_of(one) for one in some if one.scale == "paper")[word] or "") for word in words),
-              str(sum(one.scale == "paper" for one in some))])
+             [*(str(Counter(word_of(one) for one in some if is_main(one))[word] or "") for word in words),
+              str(sum(is_main(one) for one in some))])
             for paper, some in papers.items()
         ] + [("all", [*map(str, words.values()), str(sum(words.values()))])]),
         "## What the verdicts mean",
@@ -171,7 +178,7 @@ def _index(found: Sequence[Judged]) -> str:
         *_table(["entry", "figure", "verdict", "what, and why it is not better"], [
             (f"[{one.experiment.id}]({one.experiment.paper}.md#{_heading(one)})",
              [one.experiment.figure, word_of(one), f"{one.experiment.title}. {_why(one)}".strip()])
-            for one in found if one.scale == "paper"
+            for one in found if is_main(one)
         ]),
         "## Made by",
         "",
@@ -185,23 +192,23 @@ def _index(found: Sequence[Judged]) -> str:
 
 
 def _paper(paper: str, found: Sequence[Judged]) -> str:
-    at_paper = [one for one in found if one.scale == "paper"]
-    words = ", ".join(f"{count} {word}" for word, count in counted(at_paper).items())
-    run = [one for one in at_paper if one.was_run or not one.experiment.can_run]
-    idle = [one for one in at_paper if one not in run]
+    main = [one for one in found if is_main(one)]
+    words = ", ".join(f"{count} {word}" for word, count in counted(main).items())
+    run = [one for one in main if one.was_run or not one.experiment.can_run]
+    idle = [one for one in main if one not in run]
     lines = [
         MADE,
         f"# {PAPERS[paper]}",
         "",
         *_wrapped(
-            f"{len(at_paper)} entries: {words}. Each shows what the paper claims, our plot and numbers, and the rule "
+            f"{len(main)} entries: {words}. Each shows what the paper claims, our plot and numbers, and the rule "
             "behind the verdict. Crosses, dashed lines and rows called “paper” are values that the paper prints. "
             "± is half of the 95% interval over seeds. [All papers](README.md)"
         ),
     ]
     for one in run:
         lines += _entry(one)
-        lines += [line for other in found if other.scale != "paper" and other.experiment is one.experiment
+        lines += [line for other in found if not is_main(other) and other.experiment is one.experiment
                   for line in _entry(other)]  # fmt: skip
     if idle:
         lines += ["## Not run", "", "No rows of these entries are kept.", ""]
@@ -216,7 +223,7 @@ def _paper(paper: str, found: Sequence[Judged]) -> str:
 
 def _entry(one: Judged) -> Iterator[str]:
     experiment, verdict = one.experiment, one.verdict
-    beyond = "" if one.scale == "paper" else f" at scale {one.scale}"
+    beyond = "" if is_main(one) else f" at scale {one.scale}"
     yield from (f"## {experiment.id}{beyond}", "")
     yield from _wrapped(f"**{experiment.figure}. {experiment.title}.** The paper: {experiment.claim}")
     yield from _table(["", ""], [(name, [text]) for name, text in _facts(one) if text])
