@@ -13,6 +13,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src/trellis"
 PACKAGES = (
+    "cli",
     "fleet",
     "judge",
     "pipeline",
@@ -27,6 +28,7 @@ PACKAGES = (
 # Names that travel in messages or are keys of a configuration, and fields that repeat them: another name would be
 # another version of the wire, or break configurations.
 KEPT = {"protocols/omen": {"FoundRecord", "life", "mend", "neighbours", "way", "way_max"}}
+NOT_YET = ("cli/lab.py",)  # modules of these packages that were not rewritten
 
 # Retired word -> the word to use. A word of a name is a part between underscores or capitals: `is_own` has two.
 IN_NAMES = {
@@ -112,8 +114,14 @@ def test_a_rewritten_package_has_no_retired_word(package: str) -> None:
     told = [
         f"{path.relative_to(SOURCE)}:{fault}"
         for path in sorted((SOURCE / package).rglob("*.py"))
+        if str(path.relative_to(SOURCE)) not in NOT_YET
         for fault in faults(path.read_text(), KEPT.get(package, ()))
     ]
+    assert not told, "\n".join(told)
+
+
+def test_the_modules_beside_the_packages_have_no_retired_word() -> None:
+    told = [f"{path.name}:{fault}" for path in sorted(SOURCE.glob("*.py")) for fault in faults(path.read_text())]
     assert not told, "\n".join(told)
 
 

@@ -11,13 +11,13 @@ from types import FrameType
 
 
 def leave_at_once(signum: int, frame: FrameType | None) -> None:
-    """Before and after a command there is nothing to put in order."""
+    """End the program on Ctrl-C before or after a command, when there is nothing to clean up."""
     os.write(2, b"trellis: interrupted\n")
     os._exit(130)
 
 
 def _leave_quietly(signum: int, frame: FrameType | None) -> None:
-    """In a process that a command has started: the command itself says that it was interrupted."""
+    """End a process that a command has started, without a message: the command itself says that it was interrupted."""
     os._exit(130)
 
 

@@ -57,7 +57,7 @@ def why(
         str, typer.Argument(metavar="USER", help="A user; - for a client that proves none.", show_default=False)
     ],
     action: Annotated[
-        str, typer.Argument(metavar="read|write", help="What it wants to do.", autocompletion=among(_WORDS))
+        str, typer.Argument(metavar="read|write", help="The action to check.", autocompletion=among(_WORDS))
     ],
     topic: Annotated[
         str, typer.Argument(metavar="TOPIC", help="A topic; to read, a filter as well.", show_default=False)
@@ -80,29 +80,29 @@ def why(
     rules = read_rules(str(acl), "")
     access, who = Access(rules), Who(None if user == "-" else user, client)
     access.steps = RULES_MAX + 1
-    found = access.explain_filter(who, topic) if is_asked else access.explain(who, ACTIONS[action], topic)
-    number = found.rule.line if found.rule is not None else rules.default_line or None
-    reason = f"line {number}: {found.rule}" if found.rule is not None else f"no rule decides, and {_default(rules)}"
-    lines = [f"{'allowed' if found.is_allowed else 'denied'}: {reason}"]
-    if is_asked and found.is_allowed:
+    ruling = access.explain_filter(who, topic) if is_asked else access.explain(who, ACTIONS[action], topic)
+    number = ruling.rule.line if ruling.rule is not None else rules.default_line or None
+    reason = f"line {number}: {ruling.rule}" if ruling.rule is not None else f"no rule decides, and {_default(rules)}"
+    lines = [f"{'allowed' if ruling.is_allowed else 'denied'}: {reason}"]
+    if is_asked and ruling.is_allowed:
         lines.append("the subscription is granted; each message is still checked by its own topic")
-    if not client and not found.is_allowed and found.rule is None and any("%c" in one.filter for one in rules.rules):
+    if not client and not ruling.is_allowed and ruling.rule is None and any("%c" in one.filter for one in rules.rules):
         lines.append("rules with %c allow nothing here: give --client")
     told = {
         "user": who.user,
         "client": client,
         "action": action,
         "topic": topic,
-        "allowed": found.is_allowed,
+        "allowed": ruling.is_allowed,
         "line": number,
-        "rule": str(found.rule) if found.rule else None,
+        "rule": str(ruling.rule) if ruling.rule else None,
     }
     show(told, as_json, lines)
-    if not found.is_allowed:
+    if not ruling.is_allowed:
         raise typer.Exit(1)
 
 
 def _default(rules: Rules) -> str:
-    """Return what happens where no rule decides, and which line says so."""
+    """Return the ruling if no rule applies, and the line that gives it."""
     where = f"line {rules.default_line}" if rules.default_line else "no line says otherwise"
     return f"the default is to {'allow' if rules.is_open else 'deny'} ({where})"

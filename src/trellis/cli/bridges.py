@@ -1,4 +1,4 @@
-"""`trellis import mosquitto.conf...`: bridges that exist, what is wrong with them, and a plan beside them."""
+"""`trellis import mosquitto.conf...`: read existing bridges, report faults, and compare them with a plan."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def import_(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Read the bridges of Mosquitto brokers, say what is wrong with them, and compare them with a plan.
+    """Read the bridges of Mosquitto brokers, report what is wrong with them, and compare them with a plan.
 
-    Told are loops, in which messages go round; ways by which a message arrives twice; islands of brokers; and topics
-    that do not reach all their brokers. The plan connects the same topics.
+    The report names loops, in which messages circle; paths by which a message arrives twice; islands of brokers; and
+    topics that do not reach all their brokers. The plan connects the same topics.
     """
     from trellis.model import Interests, Overlay, expect_format, write_table
     from trellis.plan.bridges import find_bridges
@@ -69,8 +69,8 @@ def import_(
     for one in read:
         for line in one.notes:
             note(line)
-    found = find_bridges(read, dict(_named(text) for text in broker or []))
-    rows = [(name, topic) for topic, holders in found.interests.items() for name in holders]
+    bridges = find_bridges(read, dict(_named(text) for text in broker or []))
+    rows = [(name, topic) for topic, holders in bridges.interests.items() for name in holders]
     if not rows:
         raise InputError("", "no connection of these files has a topic line", "name files with bridges")
     interests = Interests.from_pairs(rows)
@@ -81,11 +81,11 @@ def import_(
     if interests_out is not None:
         write_table(interests.to_table(), interests_out)
     if overlay_out is not None:
-        linked = [pair for pair in found.links if pair[0] in interests.nodes and pair[1] in interests.nodes]
+        linked = [pair for pair in bridges.links if pair[0] in interests.nodes and pair[1] in interests.nodes]
         write_table(Overlay.from_pairs(interests.nodes, linked).to_table(), overlay_out)
     if plot is not None:
-        draw_bridges(found, planned, plot)
-    show(_json(found, planned), as_json, _text(found, len(planned)))
+        draw_bridges(bridges, planned, plot)
+    show(_json(bridges, planned), as_json, _text(bridges, len(planned)))
 
 
 def _named(text: str) -> tuple[str, str]:
@@ -95,53 +95,53 @@ def _named(text: str) -> tuple[str, str]:
     return address.strip(), name.strip()
 
 
-def _json(found: Bridges, planned: list[tuple[str, str]]) -> dict[str, Any]:
+def _json(bridges: Bridges, planned: list[tuple[str, str]]) -> dict[str, Any]:
     return {
-        "brokers": list(found.brokers),
-        "outside": list(found.outside),
-        "topics": len(found.interests),
-        "links": [list(pair) for pair in found.links],
-        "islands": [list(group) for group in found.islands] if len(found.islands) > 1 else [],
-        "split_topics": {topic: [list(group) for group in groups] for topic, groups in found.split.items()},
-        "loops": [{"topic": one.topic, "way": list(one.ways[0])} for one in found.loops],
-        "duplicates": [{"topic": one.topic, "ways": [list(way) for way in one.ways]} for one in found.duplicates],
-        "parallel_bridges": [list(pair) for pair in found.parallel],
-        "renaming_rules": found.renamed,
-        "publications": found.publications,
-        "copies": found.copies,
-        "copies_cut_short": found.cut_short,
-        "reached": found.reached,
-        "wanted": found.wanted,
-        "plan": {"links": [list(pair) for pair in planned], "copies": found.wanted, "reached": found.wanted},
+        "brokers": list(bridges.brokers),
+        "outside": list(bridges.outside),
+        "topics": len(bridges.interests),
+        "links": [list(pair) for pair in bridges.links],
+        "islands": [list(group) for group in bridges.islands] if len(bridges.islands) > 1 else [],
+        "split_topics": {topic: [list(group) for group in groups] for topic, groups in bridges.split.items()},
+        "loops": [{"topic": one.topic, "way": list(one.ways[0])} for one in bridges.loops],
+        "duplicates": [{"topic": one.topic, "ways": [list(path) for path in one.ways]} for one in bridges.duplicates],
+        "parallel_bridges": [list(pair) for pair in bridges.parallel],
+        "renaming_rules": bridges.renamed,
+        "publications": bridges.publications,
+        "copies": bridges.copies,
+        "copies_cut_short": bridges.cut_short,
+        "reached": bridges.reached,
+        "wanted": bridges.wanted,
+        "plan": {"links": [list(pair) for pair in planned], "copies": bridges.wanted, "reached": bridges.wanted},
     }
 
 
-def _text(found: Bridges, planned: int) -> Iterator[str]:
-    outside = f" ({len(found.outside):,} known by address alone)" if found.outside else ""
-    yield f"{len(found.brokers):,} brokers{outside}, {len(found.interests):,} topics"
-    each, more = found.publications, "more than " if found.cut_short else ""
-    endless = "; loops are followed once" if found.loops else ""
+def _text(bridges: Bridges, planned: int) -> Iterator[str]:
+    outside = f" ({len(bridges.outside):,} known by address alone)" if bridges.outside else ""
+    yield f"{len(bridges.brokers):,} brokers{outside}, {len(bridges.interests):,} topics"
+    each, more = bridges.publications, "more than " if bridges.cut_short else ""
+    endless = "; loops are followed once" if bridges.loops else ""
     yield from table(
         [
-            ("bridged pairs of brokers", f"{len(found.links):,}; a plan has {planned:,} links"),
-            ("relayed copies of a message", f"{more}{number(found.copies / each)}; a plan: "
-             f"{number(found.wanted / each)}{endless}"),
-            ("brokers that a message reaches", f"{number(found.reached / each)}; a plan: "
-             f"{number(found.wanted / each)}, all that have its topic"),
+            ("bridged pairs of brokers", f"{len(bridges.links):,}; a plan has {planned:,} links"),
+            ("relayed copies of a message", f"{more}{number(bridges.copies / each)}; a plan: "
+             f"{number(bridges.wanted / each)}{endless}"),
+            ("brokers that a message reaches", f"{number(bridges.reached / each)}; a plan: "
+             f"{number(bridges.wanted / each)}, all that have its topic"),
         ]
     )  # fmt: skip
-    yield from _listed("loops, in which messages go round", [str(one) for one in found.loops])
-    yield from _listed("messages that arrive twice", [str(one) for one in found.duplicates])
-    islands = [", ".join(group[:8]) + (", ..." if len(group) > 8 else "") for group in found.islands]
+    yield from _listed("loops, in which messages go round", [str(one) for one in bridges.loops])
+    yield from _listed("messages that arrive twice", [str(one) for one in bridges.duplicates])
+    islands = [", ".join(group[:8]) + (", ..." if len(group) > 8 else "") for group in bridges.islands]
     yield from _listed("islands of brokers, without a bridge between them", islands if len(islands) > 1 else [])
     split = [
-        f"{topic}: {' | '.join(', '.join(group[:4]) for group in groups)}" for topic, groups in found.split.items()
+        f"{topic}: {' | '.join(', '.join(group[:4]) for group in groups)}" for topic, groups in bridges.split.items()
     ]
     yield from _listed("topics whose brokers are not connected", split)
-    yield from _listed("pairs of brokers with several bridges", [f"{u} - {v}" for u, v in found.parallel])
-    if found.renamed:
-        yield f"topic lines that change names by prefixes, which a mesh of Trellis does not: {found.renamed:,}"
-    if not (found.loops or found.duplicates or len(found.islands) > 1 or found.split):
+    yield from _listed("pairs of brokers with several bridges", [f"{u} - {v}" for u, v in bridges.parallel])
+    if bridges.renamed:
+        yield f"topic lines that change names by prefixes, which a mesh of Trellis does not: {bridges.renamed:,}"
+    if not (bridges.loops or bridges.duplicates or len(bridges.islands) > 1 or bridges.split):
         yield "no loops, no duplicates, no islands"
 
 

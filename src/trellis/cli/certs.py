@@ -1,4 +1,4 @@
-"""`trellis certs ca`, `certs node NAME`, `certs client NAME`: an authority for a cluster, and what it signs.
+"""`trellis certs ca`, `certs node NAME`, `certs client NAME`: an authority for a cluster, and its certificates.
 
 A certificate says in an alternative name of the kind URI whether its holder is a node or a client (`live/tls.py`).
 Names of hosts in it are for programs that compare them; they are no names of nodes.
@@ -76,11 +76,11 @@ def _certs() -> None:
 @app.command("ca", epilog=examples("trellis certs ca --name 'plant 7'"))
 def authority(
     folder: Folder = Path("certs"),
-    name: Annotated[str, typer.Option("--name", help="What it is called.")] = "trellis",
+    name: Annotated[str, typer.Option("--name", help="Name of the authority.")] = "trellis",
     days: Annotated[int, typer.Option("--days", help="How long it is valid.", min=1)] = 3_650,
     as_json: AsJson = False,
 ) -> None:
-    """Make an authority: ca.pem, which everybody gets, and ca.key, which signs and should stay off the nodes."""
+    """Make an authority: ca.pem, for all nodes and clients, and ca.key, which signs and should not be on nodes."""
     if not name.isprintable() or not 0 < len(name) <= 64 or set(name) & set('\\\\$"#'):
         raise InputError(
             "--name", f'"{name}" cannot be a name here', "give 1 to 64 letters, without quotes, $, # and \\"
@@ -120,12 +120,12 @@ def node(
 ) -> None:
     """Sign a certificate for a node: NAME.pem and NAME.key. Its holder may join the mesh as NAME.
 
-    Again for the same name: a new key, and the old files are replaced. A running node loads them by itself.
+    Run it again for the same name to replace the key and the files. A running node loads them by itself.
     """
     from trellis.live.tls import node_uri
 
     _check_name(name)
-    mine = [name] if _HOST.fullmatch(name.replace("_", "-")) else []  # programs that compare host names want it
+    mine = [name] if _HOST.fullmatch(name.replace("_", "-")) else []  # for programs that compare host names
     names = [f"URI:{node_uri(name)}", *(_alternative(one) for one in [*mine, *_LOCAL, *(hosts or ())])]
     files = _sign(folder, name, "node", names, "serverAuth, clientAuth", days)
     quoted = {what: json.dumps(str(path), ensure_ascii=False) for what, path in files.items()}
@@ -163,7 +163,7 @@ def _check_days(days: int) -> None:
 
 
 def _check_name(name: str) -> None:
-    """A name may be all that a node's name may be, and it names the files as well."""
+    """Check a name. It must be possible as a node's name, and as the name of a file."""
     fault = node_name_fault(name)
     if fault is not None:
         raise InputError("NAME", *fault)
@@ -203,10 +203,10 @@ def _sign(folder: Path, name: str, role: str, alternatives: list[str], usage: st
 
 
 def _openssl() -> str:
-    found = shutil.which("openssl")
-    if found is None:
+    program = shutil.which("openssl")
+    if program is None:
         raise InputError("openssl", "the program is not installed", "install it (apt install openssl), then try again")
-    return found
+    return program
 
 
 def _new_key(path: str) -> list[str]:
@@ -223,7 +223,7 @@ def _alternative(host: str) -> str:
 
 
 def _run(program: str, *arguments: str) -> str:
-    """Run openssl and return what it prints. Files come into being readable by their owner alone."""
+    """Run openssl and return its output. Files that it makes can be read by their owner alone."""
     done = subprocess.run(
         [program, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, umask=0o077,
         env={**os.environ, "OPENSSL_CONF": os.devnull},
@@ -235,7 +235,7 @@ def _run(program: str, *arguments: str) -> str:
 
 
 def _keep(work: str, certificate: Path, key: Path) -> None:
-    """Everybody may read a certificate."""
+    """Let all users read a certificate."""
     Path(work, "pem").chmod(0o644)
     Path(work, "key").replace(key)
     Path(work, "pem").replace(certificate)

@@ -1,4 +1,4 @@
-"""`trellis check INTERESTS OVERLAY`: is it a topic-connected overlay, and how good is it?"""
+"""`trellis check INTERESTS OVERLAY`: check whether an overlay is topic-connected, and measure it."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def check(
 ) -> None:
     """Judge an overlay: topic connectivity, degrees, exact topic diameters.
 
-    Exits 0 when every topic is connected, 1 when one is split (it says which, and where), 2 when it cannot tell.
-    With --connectivity 2 it exits 1 as well when the loss of a single node would split a topic.
+    Exits 0 if every topic is connected, 1 if one is split (with its name and its parts), 2 if the input is bad. With
+    --connectivity 2 it also exits 1 if the loss of a single node would split a topic.
     """
     from trellis.measure.draw import draw_check
 

@@ -1,4 +1,4 @@
-"""`trellis churn MODEL INTERESTS`: who joins, leaves and crashes, and when."""
+"""`trellis churn MODEL INTERESTS`: make a trace of nodes that join, leave and crash."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def churn(
     """Make a churn trace over given interests, so that any two systems replay the same churn.
 
     random: one join or leave a round (Shadows). onoff: nodes come and go with new interests (SpiderCast).
-    flash-crowd: many joins at nearly one time. crash-groups: several nodes crash together.
+    flash-crowd: many joins at nearly the same time. crash-groups: several nodes crash together.
     """
     given = {
         "rounds": rounds, "mean-up": mean_up, "mean-down": mean_down, "duration": duration, "joins": joins,

@@ -1,4 +1,4 @@
-"""What all commands share: options that mean the same everywhere, output for people and machines, progress."""
+"""Parts that all commands share: common options, output for people and machines, progress."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ InterestsFile = Annotated[Path, typer.Argument(help="Table of node, topic.", met
 
 
 class Progress(Protocol):
-    """Tells how far the work is, and what it is doing now where that changes."""
+    """Shows the progress of the work, and its present step if it has several."""
 
     def __call__(self, done: int, total: int | None, doing: str = "", /) -> None: ...
 
 
 def examples(*lines: str) -> str:
-    """An epilog: commands that can be pasted."""
+    """Return the epilog of a help page: commands that can be pasted."""
     return "\n\n".join(["Examples:" if len(lines) > 1 else "Example:", *(f"$ {line}" for line in lines)])
 
 
@@ -75,23 +75,23 @@ def setting(text: str) -> tuple[str, str]:
 
 
 def say(text: str = "") -> None:
-    """One line of result, on standard output."""
+    """Print one line of the result on standard output."""
     typer.echo(text)
 
 
 def note(text: str) -> None:
-    """One line about the work, on standard error: never in the way of a pipe."""
+    """Print one line about the work on standard error, so that a pipe does not get it."""
     typer.echo(text, err=True)
 
 
 def as_line(result: dict[str, Any]) -> str:
-    """Return one line of JSON. A terminal finds nothing in it that it would obey: texts in it may be of others."""
+    """Return one line of JSON without control characters, since a terminal would obey those of foreign texts."""
     text = json.dumps(result, ensure_ascii=False)
     return text if text.isprintable() else json.dumps(result)
 
 
 def show(result: dict[str, Any], as_json: bool, text: Iterable[str]) -> None:
-    """The result for a machine or for a person."""
+    """Print the result, as JSON or as text."""
     if as_json:
         say(as_line(result))
         return
@@ -100,14 +100,14 @@ def show(result: dict[str, Any], as_json: bool, text: Iterable[str]) -> None:
 
 
 def table(rows: Iterable[tuple[str, object]]) -> list[str]:
-    """Two columns, the first aligned: what `show` prints for summaries."""
+    """Yield rows in two columns, the first one aligned. `show` prints them for summaries."""
     listed = [(name, number(value)) for name, value in rows]
     width = max((len(name) for name, _ in listed), default=0)
     return [f"{name:<{width}}  {value}" for name, value in listed]
 
 
 def number(value: object) -> str:
-    """Numbers as people write them: 12,583 and 6.46."""
+    """Return a number as people write it: 12,583 or 6.46."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "-"}[value]
     if isinstance(value, int):
@@ -122,7 +122,7 @@ _told: list[str] = []  # what this process has said and does not say again
 
 @contextmanager
 def says_compiling() -> Iterator[None]:
-    """Around work with kernels: says, once a process, when one is compiled. Those in the cache are only loaded."""
+    """Say once in this process when a kernel is compiled during the block. Kernels in the cache are only loaded."""
     from trellis.jit import compiling, is_cached
 
     def tell() -> None:
@@ -143,7 +143,7 @@ def says_compiling() -> Iterator[None]:
 
 @contextmanager
 def progress(title: str) -> Iterator[Progress]:
-    """A bar on a terminal, nothing when piped. Gives `report(done, total)`, or `report(done, total, doing)`."""
+    """Show a bar on a terminal, and nothing when piped. Give `report(done, total)`, or `report(done, total, doing)`."""
     if not sys.stderr.isatty():
         yield lambda done, total, doing="": None
         return

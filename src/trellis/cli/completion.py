@@ -1,4 +1,4 @@
-"""`trellis completion SHELL`: a script that lets a shell complete commands, options and file names of ours."""
+"""`trellis completion SHELL`: a script that lets a shell complete commands, options and file names."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def answer(program: Any) -> NoReturn:
     """Tell the shell what may come next, and end. Offer nothing where something is wrong: a shell shows no errors."""
     from typer.completion import completion_init  # type: ignore[attr-defined]
 
-    completion_init()  # Typer knows the shells' ways only after it was told to
+    completion_init()  # Typer knows how shells ask only after this call.
     with suppress(Exception):
         program.main([], prog_name="trellis", complete_var=VARIABLE, standalone_mode=False)
     raise SystemExit(1)

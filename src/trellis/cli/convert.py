@@ -1,4 +1,4 @@
-"""`trellis convert FROM TO`: any table of ours into any of its formats."""
+"""`trellis convert FROM TO`: convert a table of Trellis into another format."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def convert(
 ) -> None:
     """Write a table in another format: Parquet, TSV, CSV, gzip, GraphML.
 
-    The kind (interests, rates, overlay, churn trace) is told by the columns. Rows keep their order, each is checked.
-    With --columns the table is one that somebody else has written: only these columns are kept.
+    The columns tell the kind of the table: interests, rates, overlay or churn trace. Rows keep their order, and each is
+    checked. With --columns the table may be of any other program: only these columns are kept.
     """
     from trellis.model import expect_format, write_table
     from trellis.model.graphml import write_graphml
@@ -43,7 +43,7 @@ def convert(
     rows = reading.rows(source)
     if graph and rows.kind is not OVERLAY:
         raise InputError(str(source), f"this is a table of {rows.kind.name}", "only an overlay (u, v) becomes GraphML")
-    # Taking it for what it is finds repeated rows, self-loops, falling times: nothing wrong is passed on.
+    # Reading it as its kind finds repeated rows, self-loops and falling times, so no error is passed on.
     if rows.kind is INTERESTS:
         interests = interests_in(rows, reading.repeated)
         repeated = rows.table.num_rows - interests.subscriptions

@@ -1,4 +1,4 @@
-"""`trellis demo`: the whole story, once, each step a command that can be typed."""
+"""`trellis demo`: a tour through Trellis. Each step is a command that can be typed."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def demo(
     seed: Annotated[int, typer.Option(help="Another seed, another tour.")] = 7,
     master: Annotated[str, typer.Option("--master", help="For the steps on Spark.", metavar="URL")] = "local[*]",
 ) -> None:
-    """Take the tour: raw traces on Spark, an overlay planned from them, churn, three ways to live with it, a live mesh.
+    """Take the tour: raw traces on Spark, an overlay planned from them, churn, three answers to it, a live mesh.
 
-    Every step is printed as the command that does it. The files stay for you to play with, and a page with pictures is
-    made at the end.
+    Every step is printed as the command that does it. The files are kept for your own experiments, and the last step
+    makes a page with pictures.
     """
     from trellis.cli.main import run
     from trellis.lab.tour import Step, write_tour
@@ -40,9 +40,9 @@ def demo(
         raise InputError(str(folder), f"cannot be made ({error.strerror})", "choose another --folder") from error
     begun, done = time.monotonic(), []
     steps = _steps(folder, seed, master)
-    for place, (title, pictures, arguments) in enumerate(steps, start=1):
+    for number, (title, pictures, arguments) in enumerate(steps, start=1):
         command = f"trellis {shlex.join(arguments)}"
-        say(f"\n{place}. {title}\n$ {command}")
+        say(f"\n{number}. {title}\n$ {command}")
         at, printed = time.monotonic(), io.StringIO()
         with redirect_stdout(printed):
             code = run(arguments)
@@ -50,7 +50,7 @@ def demo(
         if code == INTERRUPTED:
             raise typer.Exit(code)
         if code != 0:
-            raise TrellisError(f"step {place} of the tour failed; what it said stands above")
+            raise TrellisError(f"step {number} of the tour failed; what it said stands above")
         done.append(Step(title, command, printed.getvalue().rstrip(), time.monotonic() - at, pictures))
     page = write_tour(folder, done)
     say(f"\nThe report, with pictures: {page.resolve().as_uri()}")
@@ -58,7 +58,7 @@ def demo(
 
 
 def _steps(folder: Path, seed: int, master: str) -> list[tuple[str, tuple[str, ...], list[str]]]:
-    """Title, pictures that it leaves, command."""
+    """Return the steps: title, pictures that it writes, command."""
     from trellis.lab.tour import ROUNDS_PER_EVENT, WARMUP_ROUNDS
 
     raw, chance = folder / "raw", ["--seed", str(seed)]
@@ -80,16 +80,16 @@ def _steps(folder: Path, seed: int, master: str) -> list[tuple[str, tuple[str, .
          ["plan", interests, "--algorithm", "lowoda", *chance, "-o", overlay]),
         ("Is it one? And how far apart are the nodes of a topic?", ("check.png",),
          ["check", interests, overlay, "--plot", str(folder / "check.png")]),
-        ("Churn, the expensive way: somebody who knows everything plans anew after every event.", (),
+        ("Churn, the expensive way: a program that knows all nodes plans again after every event.", (),
          ["maintain", interests, overlay, "--churn", churn, "--algorithm", "rebuild", "-o",
           str(folder / "rebuild.parquet")]),
-        ("Churn, mended locally: OMen's nodes know their neighbours and a few backups.", ("omen/figures/topics.png",),
+        ("Churn, repaired locally: OMen's nodes know their neighbors and a few backups.", ("omen/figures/topics.png",),
          ["simulate", "omen", interests, "--overlay", overlay, *trace, "--broken-stream", "0.05", "--resilience", "1",
           *chance, "-o", str(folder / "omen")]),
         ("Churn without a plan: SpiderCast's nodes link themselves.", ("spidercast/figures/topics.png",),
          ["simulate", "spidercast", interests, *trace, "--kg", "3", "--kr", "1", *chance, "-o",
           str(folder / "spidercast")]),
-        ("OMen on real sockets: six processes under traffic; some are killed, and the others mend the mesh.", (),
+        ("OMen on real sockets: six processes under traffic; some are killed, and the others repair the mesh.", (),
          ["up", "--nodes", "6", "--topics", "5", "--subscriptions", "3", "--duration", str(LIVE_S), "--kill-every", "4",
           *chance]),
     ]  # fmt: skip

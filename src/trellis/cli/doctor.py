@@ -1,4 +1,4 @@
-"""`trellis doctor`: says what is wrong with a configuration, or with a running node."""
+"""`trellis doctor`: report what is wrong with a configuration, or with a running node."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def doctor(
             findings.append(refused(error, str(config)))
 
     if tls is None and read is not None and read.tls and at is not None:
-        with suppress(InputError):  # what is wrong with these files is among the findings
+        with suppress(InputError):  # Errors in these files are among the findings.
             tls = make_context(read.tls, server=False)
 
     async def work() -> list[Finding]:

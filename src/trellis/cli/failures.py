@@ -1,7 +1,7 @@
-"""What the program says when a command fails: one line on standard error and an exit code, never a traceback.
+"""Errors of a command: one line on standard error and an exit code, never a traceback.
 
-2    something the user can act on: a file, an option, a full disk, a missing package
-70   anything else: a bug of ours. The line says where, and TRELLIS_DEBUG=1 shows the traceback
+2    an error that the user can act on: a file, an option, a full disk, a missing package
+70   any other error: a bug in Trellis. The line says where, and TRELLIS_DEBUG=1 shows the traceback
 130  Ctrl-C
 143  SIGTERM
 """
@@ -53,7 +53,7 @@ def is_debugging() -> bool:
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Whether Ctrl-C is behind an error: libraries in C turn it into errors of their own."""
+    """Tell whether Ctrl-C has caused an error. Libraries in C turn it into errors of their own."""
     seen: set[int] = set()
     one: BaseException | None = error
     while one is not None and id(one) not in seen:
@@ -65,7 +65,7 @@ def is_interrupt(error: BaseException) -> bool:
 
 
 def missing(error: ModuleNotFoundError, arguments: list[str]) -> str | None:
-    """What to install; None where the module is none of those that an extra brings."""
+    """Return what to install, or None if no extra brings this module."""
     module = (error.name or "").split(".")[0]
     extra = EXTRAS.get(module)
     if extra is None:
@@ -76,27 +76,27 @@ def missing(error: ModuleNotFoundError, arguments: list[str]) -> str | None:
 
 
 def of_system(error: OSError) -> str:
-    """What the operating system refused, and where."""
+    """Return what the operating system has refused, and for which file."""
     where = error.filename if error.filename is not None else error.filename2
     what = error.strerror or str(error) or type(error).__name__
     if "temporary directory" in what:
         return f"{what}; name a folder that can be written in TMPDIR"
     remedy = _REMEDIES.get(error.errno or 0)
-    place = os.fsdecode(where) if isinstance(where, str | bytes) else "a file, or standard output"
-    return f"{place}: {what}" + (f"; {remedy}" if remedy else "")
+    shown = os.fsdecode(where) if isinstance(where, str | bytes) else "a file, or standard output"
+    return f"{shown}: {what}" + (f"; {remedy}" if remedy else "")
 
 
 def bug(error: BaseException, arguments: list[str]) -> str:
-    """Where it happened, and how to see more."""
+    """Return a line about a bug: where it happened, and how to see more."""
     said = " ".join(str(error).split())
     what = type(error).__name__ + (f": {said[:200]}" if said else "")
     command = shlex.join(["trellis", *arguments])
     shown = command if len(command) <= 200 else f"{command[:199]}…"
-    return f"a bug of ours, please report it: {what} ({_place(error)}); to see the traceback: {DEBUG}=1 {shown}"
+    return f"a bug of ours, please report it: {what} ({_where(error)}); to see the traceback: {DEBUG}=1 {shown}"
 
 
-def _place(error: BaseException) -> str:
-    """The last line of ours, or the last one at all."""
+def _where(error: BaseException) -> str:
+    """Return the last line of Trellis in a traceback, or the last line of any code."""
     frames = traceback.extract_tb(error.__traceback__)
     package = Path(__file__).parents[1]
     ours = [frame for frame in frames if Path(frame.filename).is_relative_to(package)]

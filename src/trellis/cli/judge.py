@@ -1,4 +1,4 @@
-"""`trellis judge HISTORY`: did the mesh keep its promises to the clients of this history?"""
+"""`trellis judge HISTORY`: check whether a mesh has kept its promises to the clients of a history."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def judge(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Judge what clients saw: lost, twice, out of order, unasked, acknowledged with too few copies.
+    """Judge a history: messages lost, delivered twice, out of order or unasked, or acknowledged with too few copies.
 
     The judge knows only what docs/delivery.md and docs/mqtt.md promise. Exits 0 if every promise was kept, 1 if one was
     broken or if no delivery was owed, 2 if the history cannot be read.

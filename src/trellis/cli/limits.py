@@ -1,4 +1,4 @@
-"""What `trellis plan` asks and says about costs of links, caps of nodes, and bounds of hops."""
+"""Options and output of `trellis plan` for costs of links, caps of nodes, and bounds of hops."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ CapsFile = Annotated[
 
 @dataclass(frozen=True)
 class LimitFiles:
-    """Where costs and caps come from."""
+    """The files and options with costs and caps."""
 
     costs: Path | None = None
     regions: Path | None = None
@@ -78,7 +78,7 @@ class LimitFiles:
                 raise InputError(name, "says nothing without costs", "give a table of u, v, cost as well: --costs FILE")
 
     def read(self, interests: Interests) -> tuple[LinkCosts | None, LinkCaps | None]:
-        """Read what is given, over the nodes of the interests."""
+        """Read the costs and caps that are given, for the nodes of the interests."""
         from trellis.model.costs import read_caps, read_costs
 
         costs = caps = None
@@ -109,7 +109,7 @@ def excess_json(excess: Sequence[Excess]) -> list[dict[str, Any]]:
 
 
 def hops_rows(short: Short, degree_max: int) -> list[tuple[str, object]]:
-    """Return what a bound of hops has cost: links and the greatest degree, before and after."""
+    """Return the cost of a bound of hops: links and the greatest degree, before and after."""
     after = short.links_before + short.links_added
     share = f" (+{100 * short.links_added / short.links_before:.0f}%)" if short.links_before else ""
     return [

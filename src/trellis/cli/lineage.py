@@ -1,4 +1,4 @@
-"""`trellis pipeline lineage`: where a result comes from. It needs no Spark."""
+"""`trellis pipeline lineage`: print the origins of a result. It needs no Spark."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ EXAMPLE = examples("trellis pipeline lineage overlay")
 
 
 def lineage(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="What a job has written.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a result.", show_default=False)],
     as_json: AsJson = False,
 ) -> None:
-    """Print the chain of jobs back to raw files. Exits 0: all is as it was; 1: something has changed or is missing."""
-    from trellis.pipeline.lineage import lineage as found
+    """Print the chain of jobs back to raw files. Exits 0 if nothing has changed, else 1."""
+    from trellis.pipeline.lineage import lineage as origins_of
 
-    origin = found(folder)
+    origin = origins_of(folder)
     show(asdict(origin), as_json, _lines(origin))
     if any(one.state in ("changed", "missing") for one in origin.all()):
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""`trellis node`, `trellis pub`, `trellis sub`: a live node, and talking to one."""
+"""`trellis node`, `trellis pub`, `trellis sub`: run a live node, publish at one, subscribe at one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ At = Annotated[str, typer.Option("--at", help="A node's address for clients.", m
 Ca = Annotated[Path | None, typer.Option("--ca", help="TLS: who signs the cluster's certificates.", metavar="FILE")]
 Cert = Annotated[Path | None, typer.Option("--cert", help="TLS: this client's certificate.", metavar="FILE")]
 Key = Annotated[Path | None, typer.Option("--key", help="TLS: its key.", metavar="FILE")]
-User = Annotated[str | None, typer.Option("--user", help="Who you are, for a node with an access list.")]
+User = Annotated[str | None, typer.Option("--user", help="Your user name, for a node with an access list.")]
 PasswordFile = Annotated[
     Path | None,
     typer.Option("--password-file", help="Its first line is the password, or a token (JWT).", metavar="FILE"),
@@ -150,7 +150,7 @@ def pub(
     password_file: PasswordFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Publish, and wait until enough nodes hold it. Exits 2 where they do not in time."""
+    """Publish a message, and wait until enough nodes hold it. Exits 2 if that takes too long."""
     from trellis.live.log import one_line
     from trellis.live.run import run_loop
 
@@ -182,7 +182,7 @@ def sub(
     password_file: PasswordFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print what comes on some topics, one line each, until Ctrl-C."""
+    """Print messages on some topics, one line each, until Ctrl-C."""
     from trellis.live.run import run_loop
 
     async def work() -> None:
@@ -202,7 +202,7 @@ def sub(
 
 
 def _show(message: Message, as_json: bool) -> None:
-    """Print a message. One of an MQTT client is shown with the topic that the client gave it."""
+    """Print a message. If an MQTT client published it, show the topic that the client gave it."""
     from trellis.live.log import one_line
 
     mqtt = message.mqtt

@@ -1,4 +1,4 @@
-"""`trellis`: one program, a command per thing a user does. Commands import what they need when they run."""
+"""`trellis`: the program and its commands. A command imports what it needs when it runs."""
 
 from __future__ import annotations
 
@@ -105,10 +105,10 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Runs one command.
+    """Run one command, and return its exit code.
 
-    0: done; 1: the answer is no; 2: bad input, or a machine that cannot, one line on standard error; 70: a bug of ours,
-    one line; 130: interrupted; 143: ended by SIGTERM, where a command cleans up after itself.
+    0: done; 1: the answer is no; 2: bad input or a limit of the machine, with one line on standard error; 70: a bug in
+    Trellis, with one line; 130: interrupted; 143: ended by SIGTERM, by a command that cleans up after itself.
     """
     try:
         return _run(arguments)
@@ -123,7 +123,7 @@ def run(arguments: list[str]) -> int:
             raise
         return _refuse("ended by SIGTERM", failures.TERMINATED)
     except BrokenPipeError:
-        # Whoever read our output has gone (`trellis ... | head`): nothing is wrong. Keep the exit quiet.
+        # The reader of the output has ended (`trellis ... | head`). That is no error, so exit without a message.
         sys.stdout = None
         return 0
     except Exception as error:

@@ -85,10 +85,10 @@ def maintain(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Replay a churn trace and mend the overlay after every event; one row of history a round.
+    """Replay a churn trace and repair the overlay after every event. Each round gives one row of history.
 
     Ctrl-C stops between two rounds: the history so far is written and marked partial. At the end the overlay is
-    checked: exit 0 when every topic is connected, 1 when not.
+    checked: exits 0 if every topic is connected, and 1 if not.
     """
     how: dict[str, Any] = {
         "algorithm": algorithm,
@@ -99,7 +99,7 @@ def maintain(
         "check_every": check_every,
         "seed": seed,
     }
-    MaintainConfig(**how)  # nonsense is refused before anything is read
+    MaintainConfig(**how)  # Bad options are refused before anything is read.
     from trellis.model import expect_format
     from trellis.plan.draw import draw_history
 
@@ -130,7 +130,7 @@ def maintain(
 
 
 def _compile(how: dict[str, Any]) -> None:
-    """Once through everything on four nodes: compiles the kernels or loads them, and says if it compiles."""
+    """Run everything once on four nodes, so that the kernels are compiled or loaded. Say so if they are compiled."""
     few = trellis.Interests.from_pairs({"a": ["x", "y"], "b": ["x"], "c": ["x", "y"], "d": ["y"]})
     rows = [
         (1.0, "a", "leave", None),
@@ -144,7 +144,7 @@ def _compile(how: dict[str, Any]) -> None:
 
 @contextmanager
 def _stop_on_interrupt() -> Iterator[Any]:
-    """Ctrl-C and SIGTERM ask to stop, and a round is never cut in two; asked again, it stops at once."""
+    """Let Ctrl-C and SIGTERM stop the work between two rounds. A second signal stops it at once."""
     asked = False
 
     def ask(signum: int, frame: object) -> None:
@@ -162,7 +162,7 @@ def _stop_on_interrupt() -> Iterator[Any]:
 
 
 def _marked(run: Maintenance) -> pa.Table:
-    """The history with a column that says, in every format, whether the run came to its end."""
+    """Return the history with a column that says, in every format, whether the run was complete."""
     import pyarrow as pa
 
     history = run.history.to_table()

@@ -74,7 +74,7 @@ def social(
     max_bad_share: MaxBadShare = 0.01,
     overwrite: Overwrite = False,
 ) -> Report:
-    """A social graph to interests: users are nodes and topics, a user wants its friends or followees.
+    """Turn a social graph into interests: users are nodes and topics, and subscribe to their friends or followees.
 
     Formats: facebook, edges (SNAP, KONECT), twitter (user follower). The graph never passes through the driver.
     """
@@ -114,7 +114,7 @@ def edits(
     max_bad_share: MaxBadShare = 0.01,
     overwrite: Overwrite = False,
 ) -> Report:
-    """An edit log to interests: pages are topics, whoever edited one wants it."""
+    """Turn an edit log into interests: pages are topics, and users subscribe to the pages that they edited."""
     from trellis.pipeline import jobs
 
     return jobs.edits(
@@ -156,7 +156,7 @@ def pairs(
     max_bad_share: MaxBadShare = 0.01,
     overwrite: Overwrite = False,
 ) -> Report:
-    """Any table of users and topics to interests, with filters by popularity and size. Reads our telemetry too."""
+    """Turn a table of users and topics into interests, filtered by popularity and size. It also reads telemetry."""
     from trellis.pipeline import jobs
 
     return jobs.pairs(
@@ -208,9 +208,9 @@ def churn(
     max_bad_share: MaxBadShare = 0.01,
     overwrite: Overwrite = False,
 ) -> Report:
-    """Machine events or availability sessions to a churn trace over given interests.
+    """Turn machine events or availability sessions into a churn trace over given interests.
 
-    Formats: google2011, google2019, avt (sessions), fta (failure traces), telemetry (our own).
+    Formats: google2011, google2019, avt (sessions), fta (failure traces), telemetry (of live nodes).
     """
     from trellis.pipeline import jobs
 
@@ -240,7 +240,7 @@ def rates(
     max_bad_share: MaxBadShare = 0.01,
     overwrite: Overwrite = False,
 ) -> Report:
-    """Telemetry of live nodes to publication rates: topic, messages a second. See `pairs` for their interests."""
+    """Turn telemetry of live nodes into publication rates: topic, messages a second. For interests see `pairs`."""
     from trellis.pipeline import jobs
 
     return jobs.rates(
@@ -266,7 +266,7 @@ def events(
     max_bad_share: MaxBadShare = 0.01,
     overwrite: Overwrite = False,
 ) -> Report:
-    """Telemetry or logs of Mosquitto to one table of events by day, which pairs, rates and churn read."""
+    """Turn telemetry or logs of Mosquitto into a table of events by day, which pairs, rates and churn read."""
     from trellis.pipeline import jobs
 
     return jobs.events(
@@ -303,7 +303,7 @@ def profile(
     max_bad_share: MaxBadShare = 0.01,
     overwrite: Overwrite = False,
 ) -> Report:
-    """What interests or a whole graph look like: CCDFs, power-law fits, similarity, as tables and pictures."""
+    """Measure interests or a whole graph: CCDFs, power-law fits and similarity, as tables and pictures."""
     from trellis.pipeline import jobs
 
     return jobs.profile(

@@ -30,7 +30,7 @@ def generate(
     seed: Seed = 0,
     overwrite: Overwrite = False,
 ) -> Report:
-    """A synthetic workload of any size: the same rows as `trellis workload` makes."""
+    """Make a synthetic workload of any size: the same rows as `trellis workload` makes."""
     from trellis.pipeline import jobs
 
     return jobs.generate(spark, workload, output, seed=seed, partitions=partitions, overwrite=overwrite)
@@ -88,7 +88,7 @@ def plan(
     seed: Seed = 0,
     overwrite: Overwrite = False,
 ) -> Report:
-    """A topic-connected overlay for very many nodes, read and written by Spark.
+    """Plan a topic-connected overlay for very many nodes, read and written by Spark.
 
     Executors draw candidates, and the driver chooses links among them: the same links as `trellis plan`. Beyond the
     memory of the driver, nodes are planned in parts, which are then merged through representatives.
@@ -122,7 +122,7 @@ def verify(
     output: Folder,
     overwrite: Overwrite = False,
 ) -> Report:
-    """Is an overlay of any size topic-connected? Exits 0: yes; 1: no, and says which topics are split."""
+    """Check whether an overlay of any size is topic-connected. Exits 0 if it is, else 1, and names split topics."""
     from trellis.pipeline import jobs
 
     return jobs.verify(spark, interests, overlay, output, overwrite=overwrite)

@@ -1,4 +1,4 @@
-"""`trellis plan INTERESTS`: a low-degree topic-connected overlay, and what would happen to it."""
+"""`trellis plan INTERESTS`: plan a topic-connected overlay with few links, or ask what a loss would do to it."""
 
 from __future__ import annotations
 
@@ -89,10 +89,10 @@ def plan(
         Path | None, typer.Option(help="Keep these links and add to them.", metavar="OVERLAY", show_default=False)
     ] = None,
     what_if_leave: Annotated[
-        str | None, typer.Option(help="What if this node left? Several: name them behind.", metavar="NODE")
+        str | None, typer.Option(help="Ask what would happen if these nodes left.", metavar="NODE")
     ] = None,
     what_if_worst: Annotated[
-        int | None, typer.Option(help="Whose loss would split most? The N worst.", metavar="N")
+        int | None, typer.Option(help="Name the N nodes whose loss would split most.", metavar="N")
     ] = None,
     export: Annotated[
         Path | None, typer.Option(help="Write the overlay as .graphml too.", metavar="FILE", show_default=False)
@@ -139,7 +139,7 @@ def plan(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Build a topic-connected overlay with few links, or ask what would happen to one.
+    """Build a topic-connected overlay with few links, or ask what a loss of nodes would do to one.
 
     gm takes the fewest links, minmax the lowest maximum degree (give or take one), lowoda comes close to both. The
     overlay is checked before it is written. With --what-if-..., --existing names the overlay and nothing is written.
@@ -277,11 +277,11 @@ def _make(folder: Path) -> None:
 def _write_configs(overlay: Overlay, folder: Path) -> None:
     """[planned] of node.toml, a file for each node. Names of files are those of nodes, escaped as in an address."""
     names = list(overlay.nodes)
-    neighbours: dict[str, list[str]] = {name: [] for name in names}
+    neighbors: dict[str, list[str]] = {name: [] for name in names}
     for u, v in zip(overlay.u.tolist(), overlay.v.tolist(), strict=True):
-        neighbours[names[u]].append(names[v])
-        neighbours[names[v]].append(names[u])
-    for name, peers in neighbours.items():
+        neighbors[names[u]].append(names[v])
+        neighbors[names[v]].append(names[u])
+    for name, peers in neighbors.items():
         listed = json.dumps(sorted(peers), ensure_ascii=False)
         with written_whole(folder / f"{quote(name, safe=' ')}.toml") as part:
             part.write_text(f"[planned]\nneighbours = {listed}\n", "utf-8")
@@ -344,7 +344,7 @@ def _leave_text(answer: LeaveAnswer) -> Iterator[str]:
     more = f", and {len(answer.links_new) - _LINKS_SHOWN:,} more" if len(answer.links_new) > _LINKS_SHOWN else ""
     rows: list[tuple[str, object]] = [
         ("links lost", len(answer.links_lost)),
-        ("mended with", f"{len(answer.links_new):,} new links" + (f": {shown}{more}" if shown else "")),
+        ("repaired with", f"{len(answer.links_new):,} new links" + (f": {shown}{more}" if shown else "")),
         ("degree before", f"max {answer.before.maximum}, mean {number(answer.before.mean)}"),
         ("degree after", f"max {answer.after.maximum}, mean {number(answer.after.mean)}"),
     ]

@@ -1,4 +1,4 @@
-"""`trellis profile INTERESTS`: what a workload looks like."""
+"""`trellis profile INTERESTS`: measure a workload."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def profile(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Describe interests: sizes, popularity, how skewed and how alike.
+    """Describe interests: sizes, popularity, skew and similarity.
 
-    Large instances are compared on a sample of the nodes, and it says so.
+    The similarity of large instances is measured on a sample of the nodes, and the output says so.
     """
     from trellis.measure.draw import draw_profile
     from trellis.measure.profile import profile as measure
@@ -56,7 +56,7 @@ def profile(
 
     interests = reading.interests(interests_file, rates)
     with says_compiling(), progress("similarity") as report:
-        found = measure(
+        measured = measure(
             interests,
             similarity=similarity,
             d=d,
@@ -65,27 +65,31 @@ def profile(
             progress=report,
         )
     if plot is not None:
-        draw_profile(interests, plot, found)
-    show(found.to_json(), as_json, _text(found))
+        draw_profile(interests, plot, measured)
+    show(measured.to_json(), as_json, _text(measured))
 
 
-def _text(found: Profile) -> Iterator[str]:
+def _text(profile: Profile) -> Iterator[str]:
     rows: list[tuple[str, object]] = [
-        ("nodes", found.nodes),
-        ("topics with subscribers", found.topics),
-        ("subscriptions", found.subscriptions),
-        ("topics of a node", _spread(found.sizes)),
-        ("nodes of a topic", _spread(found.popularity)),
+        ("nodes", profile.nodes),
+        ("topics with subscribers", profile.topics),
+        ("subscriptions", profile.subscriptions),
+        ("topics of a node", _spread(profile.sizes)),
+        ("nodes of a topic", _spread(profile.popularity)),
     ]
-    fit = found.popularity.power_law
+    fit = profile.popularity.power_law
     if fit is not None and fit.is_near:
         rows.append(("popularity tail", f"exponent {number(fit.exponent)} from {fit.x_min} on"))
-    if found.rates is not None:
-        rows.append(("rate of a topic", f"{number(found.rates.min)} to {number(found.rates.max)}"))
-    if found.similarity is not None:
-        tdi = found.similarity.top_intersection
+    if profile.rates is not None:
+        rows.append(("rate of a topic", f"{number(profile.rates.min)} to {number(profile.rates.max)}"))
+    if profile.similarity is not None:
+        tdi = profile.similarity.top_intersection
         shown = ", ".join(f"tdi({d}) {number(float(tdi[d - 1]))}%" for d in _SHOWN if d <= len(tdi))
-        part = "" if found.similarity.measured == found.nodes else f" (of {found.similarity.measured:,} sampled nodes)"
+        part = (
+            ""
+            if profile.similarity.measured == profile.nodes
+            else f" (of {profile.similarity.measured:,} sampled nodes)"
+        )
         rows.append(("similarity", shown + part))
     yield from table(rows)
 

@@ -1,4 +1,4 @@
-"""What all commands that read interests share: options for tables that others have written.
+"""Options of all commands that read interests, for tables that other programs have written.
 
 @reads_interests
 def plan(interests_file: InterestsFile, ..., reading: Reading) -> None:
@@ -71,7 +71,7 @@ class Reading:
     repeated: str = "merge"
 
     def interests(self, path: Path, rates: Path | None = None) -> Interests:
-        """Read interests; say on standard error how many rows were merged."""
+        """Read interests. Say on standard error how many rows were merged."""
         from dataclasses import replace
 
         from trellis.model import read_rates

@@ -1,4 +1,4 @@
-"""`trellis replan`: the few link changes that bring an overlay that exists near a plan, printed or carried out."""
+"""`trellis replan`: bring an existing overlay near a plan by few changes of links, printed or carried out."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def replan(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Bring an overlay that exists near a plan, by few changes of single links that never split a topic.
+    """Bring an existing overlay near a plan, by few changes of single links that never split a topic.
 
     Prints the changes, new links first; -o writes them as a table of do, u, v. With --live the interests and links of
     a mesh that runs are read at its admin ports, and --apply carries the changes out there. A node refuses to drop a
@@ -145,7 +145,7 @@ def _planned(interests: Interests, present: Overlay, chosen: dict[str, Any]) -> 
 async def _live(
     addresses: list[str], tls: tuple[Path | None, ...], token: Path | None, chosen: dict[str, Any]
 ) -> tuple[Replan, Applied | None, int]:
-    """Return the plan, what has become of it, and how many links there are now."""
+    """Return the plan, the outcome of carrying it out, and the present number of links."""
     from trellis.cli.live import tls_context
     from trellis.live.link_requests import read_admin_token
     from trellis.live.relink import Fleet
@@ -213,8 +213,8 @@ def _text(made: Replan) -> Iterator[str]:
             ("degree", f"max {before.max(initial=0)}, then {behind.max(initial=0)}"),
         ]
     )
-    for place, one in enumerate(made.changes()):
-        if place == _SHOWN:
+    for index, one in enumerate(made.changes()):
+        if index == _SHOWN:
             yield f"and {len(made) - _SHOWN:,} more: see --json, or write them with -o"
             return
         yield f"{one.do:<6} {one.u} - {one.v}"
@@ -240,4 +240,4 @@ def _applied_text(applied: Applied, links: int) -> Iterator[str]:
     if applied.stopped:
         yield f"stopped: {applied.stopped}"
     if left:
-        yield f"not done: {left:,} changes; run the command again, it plans anew for the mesh as it is then"
+        yield f"not done: {left:,} changes; run the command again, it plans again for the mesh as it is then"

@@ -1,4 +1,4 @@
-"""`trellis retire`: end a site's membership, so that nothing of it is left at its broker."""
+"""`trellis retire`: end a site's membership, and remove its session from its broker."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def retire(
     keep all that is published there until mqtt.broker_session_s is over, and the file of learned filters is removed.
     Exits 1 if messages wait in the session, or may wait, and --drop is not given: start the node again to carry them
     into the mesh.
-    With --broker, stop the node first: a broker cuts off a node that still runs when somebody else opens its session.
+    With --broker, stop the node first: a broker cuts off a node that still runs when another client opens its session.
     """
     from trellis.live.config import read_config
     from trellis.live.run import run_loop
@@ -88,7 +88,7 @@ def _warn(client: str) -> None:
 
 
 async def _retire(config: NodeConfig, client: str, drop: bool, keep_learned: bool) -> dict[str, Any]:
-    """`client`: of a session without a configuration; empty: that of the configuration."""
+    """Open the session. `client` names it if there is no configuration; empty: the configuration names it."""
     from trellis.live.mqtt.learned import LearnedFile, learned_path
     from trellis.live.mqtt.retire import BrokerSession
     from trellis.live.retire import make_leave
@@ -135,18 +135,18 @@ async def _retire(config: NodeConfig, client: str, drop: bool, keep_learned: boo
     return told
 
 
-def _say_waiting(waiting: Waiting, client: str, place: str) -> Iterator[str]:
+def _say_waiting(waiting: Waiting, client: str, address: str) -> Iterator[str]:
     if not waiting.is_there:
-        yield f"The broker at {place} has no session {client}."
+        yield f"The broker at {address} has no session {client}."
         return
     if waiting.is_empty:
-        yield f"Nothing waits in the session {client} at {place}."
+        yield f"Nothing waits in the session {client} at {address}."
         return
     if not waiting.messages:
-        yield f"Messages may wait in the session {client} at {place}: the broker sends lines of its log all the time."
+        yield f"Messages may wait in the session {client} at {address}: the broker sends lines of its log all the time."
         return
     most = ", ".join(f"{topic} ({count})" for topic, count in waiting.topics.most_common(_TOPICS_TOLD))
     at_least = "At least " if waiting.is_more else ""
     noun = "message waits" if waiting.messages == 1 else "messages wait"
     others = f", and {len(waiting.topics) - _TOPICS_TOLD} other topics" if len(waiting.topics) > _TOPICS_TOLD else ""
-    yield f"{at_least}{waiting.messages} {noun} in the session {client} at {place}: {most}{others}."
+    yield f"{at_least}{waiting.messages} {noun} in the session {client} at {address}: {most}{others}."

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # The order of the papers; help lists them so.
 PROTOCOLS = {
-    "omen": "OMen: mended locally from backup sets that gossip keeps ready.",
+    "omen": "OMen: repaired locally from backup sets that gossip keeps ready.",
     "spidercast": "SpiderCast: every topic covered K times, greedily and at random.",
     "similarity": "SpiderCast's baseline: links to similar and to random nodes.",
     "random": "SpiderCast's baseline: random links.",
@@ -67,7 +67,8 @@ def _common(
         Path | None, typer.Option("-o", "--output", help="The folder of the run.", metavar="DIR", show_default=False)
     ] = None,
     churn_file: Annotated[
-        Path | None, typer.Option("--churn", help="Who comes and goes.", metavar="CHURN", show_default=False)
+        Path | None,
+        typer.Option("--churn", help="Trace of joins and crashes.", metavar="CHURN", show_default=False),
     ] = None,
     overlay_file: Annotated[
         str | None,
@@ -115,7 +116,7 @@ def _common(
     broken_stream: Annotated[
         float | None,
         typer.Option(
-            help="Seconds until neighbours notice a crash by its broken streams; unless given only by silence.",
+            help="Seconds until neighbors notice a crash by its broken streams; unless given only by silence.",
             rich_help_panel=_NETWORK,
             metavar="S",
             show_default=False,
@@ -160,7 +161,7 @@ def simulate(
     """Run a protocol in the deterministic simulator, or check its promises over many seeds.
 
     A run leaves parameters.json, overlay.parquet, series.parquet, summary.json and figures/ in its folder.
-    --check exits 0 when every seed holds and 1 when one fails; a failure prints the command that replays it.
+    --check exits 0 if every seed holds, and 1 if one fails. A failure prints the command that replays it.
     """
     if replay is not None:
         _replay(replay, since, until)
@@ -169,7 +170,7 @@ def simulate(
 
 
 def _command(protocol: str) -> Any:
-    """The command of one protocol: what all have, and the parameters of its system."""
+    """Make the command of one protocol: the common options, and the parameters of its system."""
     from trellis.simulate.systems import maker_of
 
     own = _own_options(maker_of(protocol))
@@ -192,9 +193,9 @@ def _command(protocol: str) -> Any:
 
 
 def _own_options(maker: Callable[..., System]) -> list[inspect.Parameter]:
-    """Parameters that are annotated with a line of help, and perhaps with a flag of their own."""
+    """Return the parameters of a system that are annotated with a line of help, and perhaps with a flag."""
     hints = get_type_hints(maker.__init__, include_extras=True)
-    found = []
+    parameters = []
     for one in inspect.signature(maker.__init__).parameters.values():
         kind, *notes = get_args(hints.get(one.name)) if hasattr(hints.get(one.name), "__metadata__") else (None,)
         if not notes:
@@ -206,12 +207,12 @@ def _own_options(maker: Callable[..., System]) -> list[inspect.Parameter]:
             flag = f"{flag}/--no-{flag[2:]}"
         values = among(SYSTEM_OPTIONS[one.name]) if one.name in SYSTEM_OPTIONS else None
         option = typer.Option(flag, help=notes[0], rich_help_panel=_PROTOCOL, autocompletion=values)
-        found.append(
+        parameters.append(
             inspect.Parameter(
                 one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=Annotated[kind, option]
             )
         )
-    return found
+    return parameters
 
 
 def _simulate(
@@ -256,7 +257,7 @@ def _simulate(
     if check:
         planned = overlay_file == "lowoda" and overlay is None
         fields: dict[str, Any] = {"view_share": share, "encode": encode, "planned": planned}
-        if network != NetworkConfig():  # what was typed takes the place of the check's own latencies
+        if network != NetworkConfig():  # The options replace the latencies of the check.
             fields["network"] = network
         make = partial(maker_of(protocol), **options)
         _check(make, protocol, interests, overlay, schedule, fields, seed, seeds, jobs, output, as_json)
@@ -367,7 +368,7 @@ def _check(
 
 
 def _without_seeds(words: list[str]) -> list[str]:
-    """The command as it was typed, without the options that choose seeds, processes and the folder."""
+    """Return the command as it was typed, without the options that choose seeds, processes and the folder."""
     kept, skip = [], False
     for word in words:
         if skip:

@@ -1,4 +1,4 @@
-"""`trellis simulate mesh --check`: whole nodes and real clients under faults, judged by what the clients saw."""
+"""`trellis simulate mesh --check`: whole nodes and real clients under faults, judged by the clients' histories."""
 
 from __future__ import annotations
 

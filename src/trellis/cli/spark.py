@@ -1,4 +1,4 @@
-"""What all jobs of `trellis pipeline` have in common: the options of Spark, the session, the report at the end."""
+"""Parts that all jobs of `trellis pipeline` share: the options of Spark, the session, the report at the end."""
 
 from __future__ import annotations
 
@@ -75,10 +75,10 @@ def _options(
 
 
 def on_spark(job: Callable[..., Report]) -> Callable[..., Report]:
-    """A command from a function whose first parameter is a Spark session; the options of Spark come behind its own.
+    """Make a command of a function whose first parameter is a Spark session. The options of Spark follow its own.
 
-    A report that says that an overlay is no TCO makes the command exit 1. Parameters named `files`, `interests` and
-    `overlay` are inputs: where all of them are small, so are the shuffles.
+    If the report says that an overlay is no TCO, the command exits 1. Parameters named `files`, `interests` and
+    `overlay` are inputs. If all of them are small, shuffles get few partitions.
     """
     own = _parameters(job)[1:]
     added = _parameters(_options)
@@ -105,7 +105,7 @@ def on_spark(job: Callable[..., Report]) -> Callable[..., Report]:
 def _session(
     master: str | None, conf: list[str] | None, driver_memory: str | None, log_level: str, inputs: list[str]
 ) -> Iterator[SparkSession]:
-    """An open session, with a progress bar fed from Spark's own counters."""
+    """Give an open session, with a progress bar that shows Spark's own counters."""
     from trellis.pipeline.progress import following
     from trellis.pipeline.session import open_session
 
@@ -114,7 +114,7 @@ def _session(
     with (
         open_session(master, conf=settings, driver_memory=driver_memory, log_level=log_level) as spark,
         progress("Spark tasks") as report,
-        # Spark plans as it goes: of how many tasks is known at the end alone, so no share is shown that falls back.
+        # Spark plans during the work, so the number of tasks is known at the end only. Do not show a share of it.
         following(spark, lambda done, _, step: report(done, None, step)),
     ):
         yield spark
@@ -140,7 +140,7 @@ def _flat(inputs: Iterable[str | list[str]]) -> list[str]:
 
 
 def _are_small(inputs: list[str]) -> bool:
-    """Local files and folders that are small in all; what cannot be looked at may be large."""
+    """Tell whether all inputs are local and small together. An input that cannot be read counts as large."""
     total = 0
     for name in inputs:
         path = Path(name)

@@ -1,4 +1,4 @@
-"""`trellis store check|copy|export FOLDER`: look at the store of a node, also while it runs.  [docs/durable.md]"""
+"""`trellis store check|copy|export FOLDER`: read the store of a node, also while it runs.  [docs/durable.md]"""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ def check(folder: Folder, as_json: AsJson = False) -> None:
     from trellis.store.disk import FolderDisk
 
     disk = FolderDisk(folder, writes=False)
-    found, aside = list(look(disk)), set_aside(disk)
-    damaged = [one for one in found if one.is_damaged]
-    torn = sum(end - begin for one in found if not one.is_damaged for begin, end in one.bad)
+    segments, aside = list(look(disk)), set_aside(disk)
+    damaged = [one for one in segments if one.is_damaged]
+    torn = sum(end - begin for one in segments if not one.is_damaged for begin, end in one.bad)
     told = {
         "folder": str(folder),
-        "segments": len(found),
-        "bytes": sum(one.size for one in found),
-        "records": sum(one.records for one in found),
-        "indexed": sum(one.has_index for one in found),
+        "segments": len(segments),
+        "bytes": sum(one.size for one in segments),
+        "records": sum(one.records for one in segments),
+        "indexed": sum(one.has_index for one in segments),
         "torn_bytes": torn,
         "damaged": [{"segment": one.name, "bad": one.bad, "why": one.why} for one in damaged],
         "set_aside": aside,
     }
-    lines = [f"{folder}: segments {len(found)}, bytes {told['bytes']}, records {told['records']}"]
+    lines = [f"{folder}: segments {len(segments)}, bytes {told['bytes']}, records {told['records']}"]
     lines += [f"{one.name}: damaged: {_damage(one.bad, one.why)}" for one in damaged]
     lines += [f"{name}: was damaged, and a node has set it aside" for name in aside]
     if torn:
@@ -128,7 +128,7 @@ def export(
 
 
 def _messages(disk: object) -> Iterator[tuple[Kept, bytes]]:
-    """Yield the messages of a store. One that was written again after a damage comes once."""
+    """Yield the messages of a store, each once, also if it was written again after a damage."""
     from trellis.protocols.delivery.records import Kept, decode
     from trellis.protocols.wire import WireError
     from trellis.store.checks import records

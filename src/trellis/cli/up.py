@@ -31,7 +31,7 @@ EXAMPLE = examples(
     "trellis up --scenario tests/scenarios/neighbours.toml",
     "trellis up --scenario tests/scenarios/neighbours.toml --simulated",
 )
-_FAULTS, _WORKLOAD = "What happens to it", "Who wants what"
+_FAULTS, _WORKLOAD = "Faults", "Interests and traffic"
 _PIPED_EVERY_S = 10.0
 _KILL_EVERY_S = 8.0
 
@@ -77,7 +77,7 @@ def up(
     ] = False,
     churn: Annotated[
         Path | None,
-        typer.Option(help="Who comes, goes and crashes, instead.", metavar="TRACE", rich_help_panel=_FAULTS),
+        typer.Option(help="Carry out this churn trace instead.", metavar="TRACE", rich_help_panel=_FAULTS),
     ] = None,
     speed: Annotated[float, typer.Option(help="How much faster than the trace.", rich_help_panel=_FAULTS)] = 60.0,
     scenario: Annotated[
@@ -98,7 +98,7 @@ def up(
             rich_help_panel=_FAULTS,
         ),
     ] = None,
-    overlay: Annotated[str, typer.Option(help="What keeps the links.", autocompletion=among(OVERLAYS))] = "omen",
+    overlay: Annotated[str, typer.Option(help="Protocol for the links.", autocompletion=among(OVERLAYS))] = "omen",
     plan: Annotated[
         str | None,
         typer.Option(
@@ -141,8 +141,8 @@ def up(
 
     Exits 1 if an acknowledged message is missing, one is delivered twice, a topic is split at the end, nothing was
     published, more publications than --refused-max were not acknowledged, or no fault that was asked for could be done.
-    A run that is over before the first fault is due says so. Ctrl-C ends the traffic and judges; a
-    second one ends it at once. No process is left in any case.
+    A run that is over before the first fault is due says so. Ctrl-C ends the traffic and prints the score. A second
+    Ctrl-C ends the run at once. No process is left in any case.
     """
     from trellis.fleet.fleet import FleetConfig, check_config
     from trellis.fleet.interests import draw_interests, expect_few, read_interests
@@ -161,7 +161,7 @@ def up(
     if history is not None and not history.parent.is_dir():
         raise InputError("--history", f"the folder {history.parent} does not exist", "make it, or name another one")
     if history is not None:
-        expect_writable(history)  # it is written when all is over
+        expect_writable(history)  # It is written at the end of the run.
     _expect_finite({"--rate": rate, "--foreign": foreign, "--kill-every": kill_every, "--speed": speed})
     _expect_finite({"--duration": duration, "--refused-max": refused_max})
     client_kind = _client_kind(mqtt, broker, simulated)
@@ -217,7 +217,7 @@ def _expect_finite(given: Mapping[str, float | None]) -> None:
 
 
 def _kill_every(given: float | None, nodes: int, hang: bool) -> float:
-    """Return the seconds from kill to kill. A mesh of two has nobody to kill: two nodes must stay up for traffic."""
+    """Return the seconds from kill to kill. A mesh of two has no kills, since two nodes must stay up for traffic."""
     from trellis.fleet.steps import LIVING_MIN
 
     if nodes > LIVING_MIN:
@@ -295,15 +295,15 @@ def _client_kind(mqtt: bool, broker: str | None, simulated: bool) -> ClientKind:
 
 
 class Terminal:
-    """On a terminal a line that changes in its place; else events, and now and then how it stands."""
+    """Shows the progress of a run: on a terminal as one line that changes, else as events and a line now and then."""
 
     def __init__(self) -> None:
-        self._in_place = sys.stderr.isatty()
+        self._is_terminal = sys.stderr.isatty()
         self._shown = ""
         self._told = time.monotonic()
 
     def status(self, text: str) -> None:
-        if self._in_place:
+        if self._is_terminal:
             width = shutil.get_terminal_size().columns - 1
             self._shown = text[:width]
             sys.stderr.write(f"\r\x1b[K{self._shown}")

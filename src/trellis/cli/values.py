@@ -1,7 +1,7 @@
-"""What a shell offers as the value of an option or an argument.
+"""Values that a shell offers for an option or an argument.
 
-A shell asks at every press of Tab, so nothing here imports numpy, numba or pyspark: names that live in modules which do
-are written down again, and a test holds the two equal. Where nothing is offered, the shell completes names of files.
+A shell asks at every press of Tab, so nothing here imports numpy, numba or pyspark. Names of modules that do are
+repeated here, and a test holds the two equal. If nothing is offered, the shell completes names of files.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ _PATHS_MAX = 200
 
 
 def among(values: Values | Callable[[], Values], *, or_file: bool = False) -> Offer:
-    """Offer these values; a mapping also says what each means. `or_file`: and the files that begin so."""
+    """Offer these values. A mapping also gives their meanings. `or_file`: offer matching files as well."""
 
     def offer(incomplete: str) -> list[tuple[str, str]]:
-        found = values() if callable(values) else values
-        about = found if isinstance(found, Mapping) else dict.fromkeys(found, "")
+        choices = values() if callable(values) else values
+        about = choices if isinstance(choices, Mapping) else dict.fromkeys(choices, "")
         offered = [(value, text) for value, text in about.items() if value.startswith(incomplete)]
         return [*offered, *((path, "") for path in _paths(incomplete))] if or_file and offered else offered
 
@@ -76,7 +76,7 @@ def _paths(incomplete: str) -> list[str]:
 
 
 def workloads() -> dict[str, str]:
-    """Generators, their short names and presets."""
+    """Return the generators, their short names and presets."""
     from trellis.workloads.configs import GENERATORS
     from trellis.workloads.presets import ALIASES
 
@@ -97,7 +97,7 @@ def churn_models() -> list[str]:
 
 
 def experiments() -> dict[str, str]:
-    """What `trellis lab run` takes: all, a paper, or an experiment's id."""
+    """Return the arguments of `trellis lab run`: all, the papers, and the ids of experiments."""
     from trellis.lab.catalogue import catalogue
     from trellis.lab.experiment import PAPERS
 

@@ -80,7 +80,7 @@ def workload(
         ),
     ] = "popularity",
 ) -> None:
-    """Make interests: who subscribes to what.
+    """Make interests: which node subscribes to which topics.
 
     Without options a generator takes its paper's values. The same seed gives the same bytes.
     """
