@@ -136,12 +136,12 @@ def in_order(what: str, values: Sequence[float], strict: bool = True) -> Check:
 
 
 def each_of(what: str, values: Sequence[float] | Values, test: Callable[[float], bool]) -> Check:
-    """For every seed and point: a bound that may never be broken."""
+    """For every seed and point: a bound that may never be broken. An instance has enough digits to show that it is."""
     listed = np.asarray(values, float).ravel()
     broken = [value for value in listed if not test(float(value))]
     shown = f"{len(listed) - len(broken)} of {len(listed)}"
     return Check(
-        what, shown + (f"; for instance {number(broken[0])}" if broken else ""), bool(len(listed)) and not broken
+        what, shown + (f"; for instance {broken[0]:,.7g}" if broken else ""), bool(len(listed)) and not broken
     )
 
 
