@@ -15,7 +15,7 @@ from trellis.cycles.chance import stream
 from trellis.cycles.gossip_rows import HOLE
 from trellis.cycles.instance import make_instance
 from trellis.cycles.neighbor_network import NeighborNetwork
-from trellis.cycles.neighbors import SILENCE
+from trellis.cycles.neighbors import COUNT, PEER, SILENCE
 from trellis.errors import InputError
 from trellis.protocols.descriptors import DescriptorTable
 from trellis.protocols.gossip_view import GossipViewConfig
@@ -69,10 +69,13 @@ def assert_equal(network: NeighborNetwork, mesh: Mesh) -> None:
         if not network.alive[node]:
             continue
         assert state_of(network, me) == protocol_state(mesh, names[node], task)
-        own = mesh.nodes[names[node]]
-        for place in range(network.tasks.begin[me], network.tasks.begin[me] + len(own.tasks[task].neighbors)):
-            peer = names[network.tasks.records[place, 0]]
-            assert network.tasks.records[place, SILENCE] == own.suspicion.silence_of(peer)
+    silences: dict[tuple[str, str], list[int]] = {}
+    for me in range(len(network.tasks.state)):
+        for place in range(network.tasks.begin[me], network.tasks.begin[me] + network.tasks.state[me, COUNT]):
+            ends = names[me % nodes], names[network.tasks.records[place, PEER]]
+            silences.setdefault(ends, []).append(int(network.tasks.records[place, SILENCE]))
+    for (name, peer), found in silences.items():
+        assert min(found) == mesh.nodes[name].suspicion.silence_of(peer)
     for name, one in mesh.nodes.items():
         node, gossip = names.index(name), network.gossip
         assert one.membership is not None

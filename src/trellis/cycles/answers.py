@@ -21,6 +21,7 @@ from trellis.cycles.neighbors import (
     COUNT,
     DEGREE,
     HELD,
+    HINT,
     LIMIT,
     PEER,
     REDIRECTS,
@@ -172,21 +173,24 @@ def heartbeat(tasks, rule, mail, node, tick, counts):
         degree, target = state[me, COUNT], state[me, TARGET]
         for turn in range(begin[me], begin[me] + degree):
             peer = np.int64(records[turn, PEER])
-            you, place = me - node + peer, np.int64(-1)
+            you = me - node + peer
             if not alive[peer]:
                 continue
-            for other in range(peer, len(state), nodes):
-                found = find_in(records, begin[other], state[other, COUNT], node)
-                if found >= 0:
-                    records[found, SILENCE] = 0
-                if other == you:
-                    place = found
+            hint = begin[you] + records[turn, HINT]
+            if hint < begin[you] + state[you, COUNT] and records[hint, PEER] == node:
+                place = hint
+            else:
+                place = find_in(records, begin[you], state[you, COUNT], node)
+                records[turn, HINT] = max(0, place - begin[you])
             if state[you, ASKED] >= 0:
                 refresh_asked(tasks, rule, you, tick)
             if place < 0:
+                hear_sign(tasks, rule, peer, node)
                 if not is_awaited(tasks, you, node, tick):  # half a link
                     send(rule, mail, LEAVE, you, node, 0, 0, -1, tick, counts)
-            elif records[place, DEGREE] != degree or records[place, THEIR_TARGET] != target:
+                continue
+            records[place, SILENCE] = 0
+            if records[place, DEGREE] != degree or records[place, THEIR_TARGET] != target:
                 hear_state(tasks, you, place, degree, target)
 
 
@@ -197,6 +201,15 @@ def hear_sign(tasks, rule, node, peer):
         place = find(tasks, me, peer)
         if place >= 0:
             tasks.records[place, SILENCE] = 0
+
+
+@njit(folder=True)
+def keep_silence(tasks, rule, node, peer, silence):
+    """Keep for the other task how long `peer` has been silent, where one task has lost the link."""
+    for me in range(node, len(tasks.state), rule.nodes):
+        place = find(tasks, me, peer)
+        if place >= 0:
+            tasks.records[place, SILENCE] = min(tasks.records[place, SILENCE], silence)
 
 
 @njit(folder=True)
@@ -232,7 +245,9 @@ def link_down(tasks, wants, rule, view, wheel, me, peer, tick, counts):
     place = find(tasks, me, peer)
     if place < 0:
         return
+    silence = tasks.records[place, SILENCE]
     remove(tasks, wants, rule, me, peer, place)
+    keep_silence(tasks, rule, me % rule.nodes, peer, silence)
     if not is_linked(tasks, rule, me % rule.nodes, peer):
         counts[CHANGED] = tick
     look_around(tasks, wants, rule, view, me)

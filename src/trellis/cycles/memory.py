@@ -64,7 +64,7 @@ def neighbors_memory_needed(
     views = 8 * subscriptions if share == 1 else 4 * nodes * known_count(nodes, share)
     return (
         _BASE
-        + 28 * min(room, len(sizes) * nodes * (nodes - 1))
+        + 32 * min(room, len(sizes) * nodes * (nodes - 1))
         + nodes * (a_task * len(sizes) + 2_400)  # 2,400: names, and the overlay while it is looked at
         + topics * 200
         + subscriptions * a_subscription

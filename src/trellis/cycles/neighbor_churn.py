@@ -117,8 +117,18 @@ def suspect_silent(tasks, wants, rule, view, gossip, wheel, node, tick, counts):
     for me in range(node, len(tasks.state), rule.nodes):
         place = tasks.begin[me]
         while place < tasks.begin[me] + tasks.state[me, COUNT]:
-            if tasks.records[place, SILENCE] > rule.silence_max:
-                peer = np.int64(tasks.records[place, PEER])
+            peer = np.int64(tasks.records[place, PEER])
+            if tasks.records[place, SILENCE] > rule.silence_max and is_silent(tasks, rule, node, peer):
                 peer_down(tasks, wants, rule, view, gossip, wheel, node, peer, tick, counts)
             else:
                 place += 1
+
+
+@njit(folder=True)
+def is_silent(tasks, rule, node, peer):
+    """Return whether a neighbor was silent for too long in all tasks that hold the link."""
+    for me in range(node, len(tasks.state), rule.nodes):
+        place = find(tasks, me, peer)
+        if place >= 0 and tasks.records[place, SILENCE] <= rule.silence_max:
+            return False
+    return True

@@ -272,7 +272,7 @@ def make_tasks(instance: Instance, config: NeighborConfig, rule: Rule, asks_max:
     covered = len(kinds) * instance.subscriptions if rule.covers else 0
     return Tasks(
         begin,
-        np.zeros((int(begin[-1]), 7), np.int32),
+        np.zeros((int(begin[-1]), 8), np.int32),
         state,
         np.zeros((len(state), min(config.redirects_max, WAKES + asks_max)), np.int32),
         np.zeros((len(state), held, 3), np.int32),

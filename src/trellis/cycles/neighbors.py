@@ -19,10 +19,11 @@ import numpy as np
 from trellis.jit import njit
 
 # Columns of a record: what a node knows about a neighbor.
-PEER, DEGREE, THEIR_TARGET, REFUSED, WILLING, KNOWN, SILENCE = range(7)
+PEER, DEGREE, THEIR_TARGET, REFUSED, WILLING, KNOWN, SILENCE, HINT = range(8)
 # REFUSED: CHANGES of the task when the neighbor ignored a DISCONNECT, or -1. WILLING: its turn to be asked to part; 0:
 # it is not willing. KNOWN: 1 where the neighbor is in the view, and this does not change. SILENCE: heartbeat periods
-# since the neighbor was heard.
+# since the neighbor was heard in this task; the least one of both tasks counts. HINT: where the neighbor had its own
+# record of the node when that was last looked for, counted from its first one.
 
 # Columns of a task.
 COUNT, K, LIMIT, TARGET, CHANGES, ASKED, ASKED_UNTIL, RESTLESS, RESTS, TURNS, REDIRECTS, HELD, SEEN = range(13)
@@ -34,7 +35,7 @@ COUNT, K, LIMIT, TARGET, CHANGES, ASKED, ASKED_UNTIL, RESTLESS, RESTS, TURNS, RE
 
 class Tasks(NamedTuple):
     begin: Any  # int64[tasks + 1]: room for records
-    records: Any  # int32[room, 7]
+    records: Any  # int32[room, 8]
     state: Any  # int32[tasks, 13]
     redirects: Any  # int32[tasks, most], oldest first
     quarantine: Any  # int32[tasks, most, 3]: whom the task asked for a link, until when it does not ask again, and
@@ -90,7 +91,7 @@ def add(tasks, wants, rule, me, peer, degree, target, known):
     record = tasks.records[place]
     record[PEER], record[DEGREE], record[THEIR_TARGET] = peer, degree, target
     record[REFUSED], record[WILLING], record[KNOWN] = -1, 0, known
-    record[SILENCE] = 0
+    record[SILENCE] = record[HINT] = 0
     tasks.state[me, COUNT] += 1
     tasks.state[me, CHANGES] += 1
     tasks.state[me, RESTLESS] = 1

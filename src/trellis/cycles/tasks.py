@@ -35,6 +35,7 @@ from trellis.cycles.neighbors import (
     ASKED_UNTIL,
     CHANGES,
     COUNT,
+    HELD,
     LIMIT,
     PEER,
     REDIRECTS,
@@ -107,6 +108,11 @@ def run_ticks(tasks, wants, rule, view, gossip, wheel, mail, scratch, chance, co
 def take_turn(tasks, wants, rule, view, wheel, mail, me, tick, scratch, chance, counts):
     """One turn of MAINTAINNEIGHBORS, and the adaptive scheme after it.  [SC Fig. 2, l. 1-13; §3.3.1]"""
     state = tasks.state[me]
+    has_seen = not view.gossip or view.version[me % rule.nodes] == state[SEEN]
+    if has_seen and state[RESTLESS] == 0 and state[HELD] == 0 and state[ASKED] < 0 and rule.adaptive_max == 0:
+        if state[K] > 0 and not state[RESTS]:  # Nothing has changed: most turns end here.
+            set_timer(wheel, me, tick + rule.connect)
+        return
     refresh(tasks, rule, me, tick)
     if state[K] > 0 and not state[RESTS]:
         set_timer(wheel, me, tick + rule.connect)
