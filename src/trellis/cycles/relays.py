@@ -11,8 +11,8 @@ itself or for others. Its part has a next hop, and the next hop remembers the no
 So a path that is not needed any more disappears from its lower end, about half a period for each hop. Until then it
 carries events to nodes that do not want them.
 
-Deviation: a node that is asked between two of its ticks chooses its next hop among its present links. In the protocol
-it chooses among those that it had at its last tick.
+Difference from the protocol: a node that is asked between two of its ticks chooses its next hop among its present
+links. In the protocol it chooses among those that it had at its last tick.
 
 L1  `children` counts the edges below a part that do not fade.
 L2  a part that relays for others, and at which lookups do not end, has a next hop or is the rendezvous.

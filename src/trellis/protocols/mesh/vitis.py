@@ -4,7 +4,7 @@ A node on a relay path of a topic takes part in the topic. It stores what it rel
 announces and resends like every other node. A topic uses a link if Vitis would notify over it [VI §III-C]: both ends
 subscribe to the topic, or a relay path uses the link. A relay that does not subscribe uses relay links only (A-VIT-19).
 
-Deviation: Vitis notifies all of these neighbours and is pulled from. Delivery pushes along a tree of the same links and
+Deviation: Vitis notifies all of these neighbors and is pulled from. Delivery pushes along a tree of the same links and
 announces over the others. That is the same notify and pull, but once the tree has formed most messages need no pull. A
 publisher that does not subscribe counts as a subscriber for a while, where Vitis hands the event over (A-VIT-20).
 

@@ -5,7 +5,7 @@ P then samples the arc from itself to that median for the next median, and so on
 result is k = O(log n) partitions, each about half as large as the one before. For each finger a partition is drawn, and
 a peer in it, both uniformly. If similarity is known, two peers are drawn and the more similar one is taken.
 
-Deviation: when medians are estimated anew a finger keeps its draw of the partition, and a peer that is still in it or
+Deviation: when medians are estimated again a finger keeps its draw of the partition, and a peer that is still in it or
 next to it is kept. The paper draws all fingers again. That breaks trees without need, because medians of few walks are
 only accurate to a factor of two.
 
