@@ -140,9 +140,7 @@ def each_of(what: str, values: Sequence[float] | Values, test: Callable[[float],
     listed = np.asarray(values, float).ravel()
     broken = [value for value in listed if not test(float(value))]
     shown = f"{len(listed) - len(broken)} of {len(listed)}"
-    return Check(
-        what, shown + (f"; for instance {broken[0]:,.7g}" if broken else ""), bool(len(listed)) and not broken
-    )
+    return Check(what, shown + (f"; for instance {broken[0]:,.7g}" if broken else ""), bool(len(listed)) and not broken)
 
 
 def number(value: float) -> str:
