@@ -177,11 +177,11 @@ def _stop_or_kill(spark: SparkSession, java: Popen[Any]) -> None:
 
 def _children(process: int) -> list[int]:
     """Return the children of a process; none where the system does not tell. They end then when Java does."""
-    found: list[int] = []
+    children: list[int] = []
     for path in Path(f"/proc/{process}/task").glob("*/children"):
         with suppress(OSError, ValueError):
-            found += map(int, path.read_text().split())
-    return found
+            children += map(int, path.read_text().split())
+    return children
 
 
 def interruptible(work: Callable[[], T]) -> T:
@@ -190,12 +190,12 @@ def interruptible(work: Callable[[], T]) -> T:
     In the main thread a signal interrupts a call to Java, and PySpark then calls Java again on the same connection.
     That call waits until the first one is answered, which is when all tasks have ended.
     """
-    found: list[T] = []
+    results: list[T] = []
     problem: list[BaseException] = []
 
     def run() -> None:
         try:
-            found.append(work())
+            results.append(work())
         except BaseException as error:
             problem.append(error)
 
@@ -205,7 +205,7 @@ def interruptible(work: Callable[[], T]) -> T:
         thread.join(0.5)  # a join without a limit lets no handler run on some systems
     if problem:
         raise problem[0]
-    return found[0]
+    return results[0]
 
 
 @contextmanager
