@@ -92,8 +92,8 @@ def test_samples_are_those_of_the_twin_draw_by_draw(seed, size):
     waiting = list(range(len(NODES)))
     for turn in range(60):
         current[0] = rings[turn // 30]
-        if members.parts.used[0] > len(members.parent) - 50:
-            members = more_members(members, len(members.parent) + 50)
+        if members.parts.used[0] > len(members.table) - 50:
+            members = more_members(members, len(members.table) + 50)
         if waiting and random.random() < 0.4:
             node = waiting.pop()
             topics = instance.wants.topics[instance.wants.offsets[node] : instance.wants.offsets[node + 1]]

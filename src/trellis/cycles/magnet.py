@@ -188,9 +188,10 @@ def enter_control(control, members, calendar, joins, places, now, node):
     put_by_name(control, joins, node)
     part = np.int64(members.firsts[control.after[node]])
     while part >= 0 and control.after[node] != node:
-        if members.is_live[part] and owns(control, node, places[members.parts.topic[part]]):
+        row = members.table[part]
+        if row.is_live and owns(control, node, places[row.topic]):
             enter(calendar, now + 2 * LATENCY_MS, TELL, part)
-        part = np.int64(members.sibling[part])
+        part = np.int64(row.sibling)
 
 
 @njit(folder=True)

@@ -205,7 +205,7 @@ class MagnetNetwork:
                 scratch = make_estimate(ring, self.settings.skewed)
                 self.state = state._replace(skewed=ring, skewed_scratch=scratch)
             elif short == SHORT_MEMBERS:
-                room = len(state.members.parent) * 3 // 2
+                room = len(state.members.table) * 3 // 2
                 self.state = state._replace(members=more_members(state.members, room))
             elif short == SHORT_CALENDAR:
                 self.state = state._replace(calendar=more_calendar(state.calendar))
