@@ -102,6 +102,9 @@ EXPERIMENTS = [
         scales=SCALES,
         seeds=SEEDS,
         beside=links,
+        note="OPT: the generated graph has no communities, and OPT finds neighbors among those of its neighbors. Where "
+        "friends of friends are friends it misses little: on the friendships of ego-Facebook (4,039 users, seed 1) it "
+        "reaches 94% with 15 entries and 99% with 35, on 4,000 users of the generated graph 46% with 35.",
     ),
     Experiment(
         "vitis-fig10b",
