@@ -29,7 +29,7 @@ from trellis.live.config import read_config
 FORMS = {"docs/architecture.md", "docs/style.md"}
 RUN = [page for page in PAGES if blocks(page, "console")]
 LETTERS_MAX = 120
-LONG = {f"docs/{page}.md" for page in ("lab", "papers")}  # not wrapped yet
+LONG = {"docs/lab.md"}  # not wrapped yet
 
 
 def name(page: Path) -> str:
