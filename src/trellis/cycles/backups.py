@@ -63,7 +63,7 @@ def make_offers(candidates: int, pairs: int, places: int) -> Offers:
     )
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def turn_pairs(offers, count, places):
     """Fill the candidates of each place from the places of each candidate."""
     at = offers.place_offsets
@@ -94,7 +94,7 @@ def choose_backups(routine, coverage, offers, count, places):
     return primal_dual(coverage, offers, count, places, routine == PRIMAL_DUAL_CARRY)
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def begin_cover(offers, count, places):
     """List the places that any candidate has, and count what each candidate would cover. Return their number."""
     listed = 0
@@ -108,7 +108,7 @@ def begin_cover(offers, count, places):
     return listed
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def take(offers, candidate, chosen):
     """Choose a candidate, and count its places out of what the others would cover."""
     offers.chosen[chosen], offers.is_chosen[candidate] = candidate, True
@@ -120,7 +120,7 @@ def take(offers, candidate, chosen):
                 offers.left[offers.candidates_of[other]] -= 1
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def still_open(offers, listed):
     """Keep the places in `rest` that are open. Return their number."""
     left = 0
@@ -152,7 +152,7 @@ def greedy(coverage, offers, count, places):
     return chosen
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def is_better(offers, one, other):
     """Return whether a candidate would cover more than another; of equals the smaller node wins."""
     more = offers.left[one] - offers.left[other]
@@ -214,7 +214,7 @@ def primal_dual(coverage, offers, count, places, carry):
     return chosen
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def lightest(offers, place):
     """Return the candidate of least positive weight, or -1. Lower the positive weights of all by it."""
     best, begin, end = -1, offers.place_offsets[place], offers.place_offsets[place + 1]
