@@ -72,7 +72,14 @@ VERSIONS: dict[str, int] = {
     "magnet.tail": 2,
 }
 # What a node costs in a measure, roughly, beside one of a static run of SpiderCast.
-WEIGHTS = {"omen.churned": 0.7, "omen.views": 10.0, "omen.promises": 20.0, "vitis.events": 20.0, "magnet.cost": 20.0}
+WEIGHTS = {
+    "omen.churned": 0.7,
+    "omen.views": 10.0,
+    "omen.promises": 20.0,
+    "vitis.events": 20.0,
+    "vitis.perfect": 1.0,
+    "magnet.cost": 20.0,
+}
 
 
 # Measures that compute without any engine: central algorithms, and properties of data.
@@ -101,7 +108,10 @@ def cases(
 
 
 class Lines(NamedTuple):
-    """A metric over a parameter: means over seeds with 95% intervals, a line per system and other parameters."""
+    """A metric over a parameter: means over seeds with 95% intervals, a line per system and other parameters.
+
+    Cases without the parameter are left out, unless `limit` names them: each is then a dashed line across the plot.
+    """
 
     metric: str
     x: str
@@ -109,6 +119,7 @@ class Lines(NamedTuple):
     paper: Mapping[str, Mapping[Any, float]] = NOTHING  # what the paper prints: label -> x -> value
     log: str = ""  # "x", "y" or "xy"
     only: Parameters = NOTHING  # of all cases, those with these parameters
+    limit: str = ""  # what cases without `x` show, as the head of a column
 
 
 class Over(NamedTuple):

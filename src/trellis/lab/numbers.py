@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trellis.lab.experiment import Bars, Experiment, Lines, Over
-from trellis.lab.plots import cases_of, label_of, line_points
+from trellis.lab.plots import cases_of, label_of, limits_of, line_points
 from trellis.lab.table import Missing, Table, first, half_width, last
 from trellis.lab.verdict import number
 
@@ -52,7 +52,12 @@ def _along(table: Table, plot: Lines) -> Numbers:
     for label, printed in plot.paper.items():
         if any(x in printed for x in xs):
             rows.append((label, [number(printed[x]) if x in printed else "" for x in xs]))
-    return Numbers(f"{plot.ylabel or plot.metric} by {plot.x.replace('_', ' ')}", [str(x) for x in xs], rows)
+    columns, limits = [str(x) for x in xs], limits_of(plot, table)
+    if limits:
+        columns.append(plot.limit)
+        rows = [(label, [*cells, ""]) for label, cells in rows]
+        rows += [(label, [*[""] * len(xs), mean_text(mean, width)]) for label, mean, width in limits]
+    return Numbers(f"{plot.ylabel or plot.metric} by {plot.x.replace('_', ' ')}", columns, rows)
 
 
 def _over(table: Table, plot: Over) -> Numbers:

@@ -47,6 +47,18 @@ def cases_of(plot: Plot, table: Table) -> list[Case]:
     return [case for case in found if plot.x in case.parameters] if isinstance(plot, Lines) else found
 
 
+def limits_of(plot: Lines, table: Table) -> list[tuple[str, float, float]]:
+    """Return (label, mean, half-width of the interval) of each case that a plot shows as a limit."""
+    if not plot.limit:
+        return []
+    chosen = [c for c in table.cases(**plot.only) if plot.x not in c.parameters and plot.metric in table.metrics(c)]
+    found = []
+    for case in chosen:
+        values = np.array([series.of(np.mean) for series in table.of_case(case, plot.metric)])
+        found.append((label_of(case, chosen), float(values.mean()), half_width(values)))
+    return found
+
+
 def label_of(case: Case, among: list[Case], without: tuple[str, ...] = ()) -> str:
     """The system, and the parameters in which the cases differ."""
     names = dict.fromkeys(name for one in among for name in one.parameters)
@@ -118,6 +130,8 @@ def _lines(axes: Axes, plot: Lines, table: Table) -> None:
         xs, means, widths = zip(*found, strict=True)
         axes.errorbar(xs, means, np.nan_to_num(widths), label=label, marker="o", markersize=3.5, linewidth=1.3,
                       capsize=2, **_look(place))  # fmt: skip
+    for place, (label, mean, _) in enumerate(limits_of(plot, table), start=len(points)):
+        axes.axhline(mean, label=label, linestyle="--", linewidth=1.0, color=COLORS[place % len(COLORS)])
     reached = {x for found in points.values() for x, _, _ in found}
     for place, (label, printed) in enumerate(plot.paper.items()):
         if shown := {x: y for x, y in printed.items() if x in reached}:
