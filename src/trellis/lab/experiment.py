@@ -108,10 +108,7 @@ def cases(
 
 
 class Lines(NamedTuple):
-    """A metric over a parameter: means over seeds with 95% intervals, a line per system and other parameters.
-
-    Cases without the parameter are left out, unless `limit` names them: each is then a dashed line across the plot.
-    """
+    """A metric over a parameter: means over seeds with 95% intervals, a line per system and other parameters."""
 
     metric: str
     x: str
@@ -119,7 +116,13 @@ class Lines(NamedTuple):
     paper: Mapping[str, Mapping[Any, float]] = NOTHING  # what the paper prints: label -> x -> value
     log: str = ""  # "x", "y" or "xy"
     only: Parameters = NOTHING  # of all cases, those with these parameters
-    limit: str = ""  # what cases without `x` show, as the head of a column
+
+
+class Limited(NamedTuple):
+    """Lines, and the cases without their parameter: each is a dashed line across the plot, and has its own column."""
+
+    lines: Lines
+    name: str  # the head of the column
 
 
 class Over(NamedTuple):
@@ -144,7 +147,7 @@ class Bars(NamedTuple):
     only: Parameters = NOTHING
 
 
-Plot = Lines | Over | Bars
+Plot = Lines | Limited | Over | Bars
 
 
 @dataclass(frozen=True, eq=False)

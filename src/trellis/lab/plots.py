@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trellis.lab.experiment import Bars, Case, Experiment, Lines, Over, Plot
+from trellis.lab.experiment import Bars, Case, Experiment, Limited, Lines, Over, Plot
 from trellis.lab.table import Missing, Series, Table, half_width
 from trellis.measure.picture import INK, MUTED, picture
 
@@ -37,6 +37,8 @@ def draw(experiment: Experiment, table: Table, paths: Iterable[Path]) -> bool:
 
 
 def cases_of(plot: Plot, table: Table) -> list[Case]:
+    if isinstance(plot, Limited):
+        plot = plot.lines
     metrics = plot.metrics if isinstance(plot, Bars) else (plot.metric,)
     systems = plot.systems if isinstance(plot, Over) else ()
     found = [
@@ -48,9 +50,7 @@ def cases_of(plot: Plot, table: Table) -> list[Case]:
 
 
 def limits_of(plot: Lines, table: Table) -> list[tuple[str, float, float]]:
-    """Return (label, mean, half-width of the interval) of each case that a plot shows as a limit."""
-    if not plot.limit:
-        return []
+    """Return (label, mean, half-width of the interval) of each case that lines leave out for want of a parameter."""
     chosen = [c for c in table.cases(**plot.only) if plot.x not in c.parameters and plot.metric in table.metrics(c)]
     found = []
     for case in chosen:
@@ -107,8 +107,14 @@ def bands(found: list[Series]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _draw(axes: Axes, plot: Plot, table: Table) -> None:
+    limits: list[tuple[str, float, float]] = []
+    if isinstance(plot, Limited):
+        limits = limits_of(plot.lines, table)
+        plot = plot.lines
     if isinstance(plot, Lines):
         _lines(axes, plot, table)
+        for place, (label, mean, _) in enumerate(limits, start=len(axes.containers)):
+            axes.axhline(mean, label=label, linestyle="--", linewidth=1.0, color=COLORS[place % len(COLORS)])
     elif isinstance(plot, Over):
         _over(axes, plot, table)
     else:
@@ -130,8 +136,6 @@ def _lines(axes: Axes, plot: Lines, table: Table) -> None:
         xs, means, widths = zip(*found, strict=True)
         axes.errorbar(xs, means, np.nan_to_num(widths), label=label, marker="o", markersize=3.5, linewidth=1.3,
                       capsize=2, **_look(place))  # fmt: skip
-    for place, (label, mean, _) in enumerate(limits_of(plot, table), start=len(points)):
-        axes.axhline(mean, label=label, linestyle="--", linewidth=1.0, color=COLORS[place % len(COLORS)])
     reached = {x for found in points.values() for x, _, _ in found}
     for place, (label, printed) in enumerate(plot.paper.items()):
         if shown := {x: y for x, y in printed.items() if x in reached}:

@@ -17,7 +17,7 @@ from trellis.lab.catalogue.vitis.shared import (
     on_perfect_tables,
     size,
 )
-from trellis.lab.experiment import Case, Experiment, Lines, cases
+from trellis.lab.experiment import Case, Experiment, Limited, Lines, cases
 from trellis.lab.inputs import AtHand
 from trellis.lab.table import Table
 from trellis.lab.verdict import Check, Rule, at_most, each_of
@@ -75,9 +75,9 @@ EXPERIMENTS = [
         run,
         rule,
         (
-            Lines("overhead %", "cycles", "traffic overhead, %", limit=LIMIT),
-            Lines("delay", "cycles", "propagation delay, hops", limit=LIMIT),
-            Lines("missed", "cycles", "pairs missed", limit=LIMIT),
+            Limited(Lines("overhead %", "cycles", "traffic overhead, %"), LIMIT),
+            Limited(Lines("delay", "cycles", "propagation delay, hops"), LIMIT),
+            Limited(Lines("missed", "cycles", "pairs missed"), LIMIT),
             DEGREES,
         ),
         scales=SCALES,
@@ -95,8 +95,8 @@ EXPERIMENTS = [
         run_friends,
         rule_friends,
         (
-            Lines("overhead %", "sw_neighbors", "traffic overhead, %", limit="any"),
-            Lines("delay", "sw_neighbors", "propagation delay, hops", limit="any"),
+            Limited(Lines("overhead %", "sw_neighbors", "traffic overhead, %"), "any"),
+            Limited(Lines("delay", "sw_neighbors", "propagation delay, hops"), "any"),
             DEGREES,
         ),
         scales=SCALES,
