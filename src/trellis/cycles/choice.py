@@ -163,7 +163,7 @@ def count_known(view, wants, spare):
             place_of[wants.topics[slot]] = -1
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def row_of_view(view, node):
     """Return the row of `bits` that is the view of a node. Where all know the same nodes, there is one row."""
     return node if len(view.bits) > 1 else 0
@@ -190,33 +190,37 @@ def knows(view, node, peer):
 def look_around(tasks, wants, rule, view, me):
     """Set `spare` of a task whose view changes: 1 where the view has a further node that wants the topic.
 
-    It is set for topics with too few neighbors only, and holds until neighbors or the view change.
+    It is set for topics with too few neighbors only, and holds until neighbors or the view change. Most turns under
+    churn end after this, so it takes each array once, and no other kernel is called.
     """
     if not view.changes or not rule.covers:
         return
     node, shift, is_ready, around = me % rule.nodes, me // rule.nodes * len(wants.topics), False, view.around
+    cover, spare, enough = tasks.cover, tasks.spare, tasks.state[me, K]
+    rows, row_of, topics = view.rows, view.row_of, wants.topics
+    topic_offsets, subscribers = wants.topic_offsets, wants.subscribers
     for slot in range(wants.offsets[node], wants.offsets[node + 1]):
-        if tasks.cover[shift + slot] >= tasks.state[me, K]:
+        if cover[shift + slot] >= enough:
             continue
         if not is_ready:
             is_ready, around[:] = True, view.bits[row_of_view(view, node)]
             clear(around, node)
             for place in range(tasks.begin[me], tasks.begin[me] + tasks.state[me, COUNT]):
                 clear(around, tasks.records[place, PEER])
-        tasks.spare[shift + slot] = has_any(view, wants, np.int64(wants.topics[slot]), around)
+        spare[shift + slot] = has_any(rows, row_of, topic_offsets, subscribers, np.int64(topics[slot]), around)
 
 
-@njit(folder=True)
-def has_any(view, wants, topic, nodes):
+@njit(folder=True, forceinline=True)
+def has_any(rows, row_of, topic_offsets, subscribers, topic, nodes):
     """Return whether one of the nodes, a row of bits, wants the topic."""
-    row = view.row_of[topic]
+    row = row_of[topic]
     if row >= 0:
         found = _ZERO
         for word in range(len(nodes)):
-            found |= view.rows[row, word] & nodes[word]
+            found |= rows[row, word] & nodes[word]
         return found != _ZERO
-    for place in range(wants.topic_offsets[topic], wants.topic_offsets[topic + 1]):
-        node = np.uint64(wants.subscribers[place])
+    for place in range(topic_offsets[topic], topic_offsets[topic + 1]):
+        node = np.uint64(subscribers[place])
         if nodes[np.int64(node) >> 6] >> (node & _63) & _ONE:
             return True
     return False
@@ -273,7 +277,7 @@ def all_but(tasks, me, node, nodes, candidates):
         clear(candidates, tasks.quarantine[me, place, 0])
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def clear(candidates, node):
     candidates[node >> 6] &= ~(_ONE << (np.uint64(node) & _63))
 
