@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from random import Random
 
-import numpy as np
 import pytest
 
 from both_engines import interests_of, system_of
-from trellis.cycles.chance import stream
-from trellis.cycles.gateways import elect_cycle
 from trellis.cycles.instance import make_instance
 from trellis.cycles.network import RingNetwork
 from trellis.cycles.spread import NOTIFICATIONS, OPT, REACHED, RVR, VITIS, forget, make_scratch, make_tally
 from trellis.cycles.spread import publish as carry
-from trellis.cycles.tables import Links, links_of
 from trellis.simulate.dissemination_system import node_of, spread
 from trellis.simulate.engine import Engine
 from trellis.simulate.run import topics_by_node
@@ -28,11 +24,7 @@ def load(engine: Engine, network: RingNetwork) -> None:
     for name, place in number.items():
         peers = [number[peer] for peer in node_of(engine.world, name).table.peers]
         network.tables.peers[place, : len(peers)], network.tables.count[place] = peers, len(peers)
-    order, mark = np.arange(len(number), dtype=np.int32), np.zeros(len(number), np.int32)
-    network.links = Links(*links_of(network.tables, order, mark))
-    chance, alive = stream(1, "settle"), network.presence.alive
-    while elect_cycle(network.proposals, network.instance.wants, network.links, alive, order, chance, mark, 5, False):
-        pass
+    network.settle()
 
 
 @pytest.mark.parametrize(

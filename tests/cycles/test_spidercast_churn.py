@@ -78,7 +78,11 @@ def assert_equal(network: NeighborNetwork, mesh: Mesh) -> None:
         assert min(found) == mesh.nodes[name].suspicion.silence_of(peer)
     for name, one in mesh.nodes.items():
         node, gossip = names.index(name), network.gossip
-        assert one.membership is not None
+        if one.membership is None:
+            there = network.view.bits[0].tolist()
+            seen = {peer for place, peer in enumerate(names) if there[place >> 6] >> (place & 63) & 1}
+            assert seen - {name} == set(one.view.names)
+            continue
         sampled, known = gossip.sampled, gossip.known
         assert row_of(network, sampled.entries[node], sampled.count[node]) == protocol_row(
             one.membership.sampling.table
@@ -90,24 +94,30 @@ def assert_equal(network: NeighborNetwork, mesh: Mesh) -> None:
         assert gossip.silent[node] == one.membership.sampling.silent_rounds
     assert network.sent == {kind: count for kind, count in mesh.sent.items() if count}
     assert int(network._chance[0]) == mesh.random.chance.state
-    assert int(network.gossip.chance[0]) == mesh.gossip_random.chance.state
+    assert network.gossip.is_used == (mesh.gossip is not None)
+    assert not network.gossip.is_used or int(network.gossip.chance[0]) == mesh.gossip_random.chance.state
 
 
 def both(
     wanted: dict[str, tuple[str, ...]], config: Any, gossip: Any, planned: set[tuple[int, int]], absent: list[int]
 ) -> tuple[NeighborNetwork, Mesh]:
-    network = NeighborNetwork(make_instance(wanted), config, 1, planned=planned, gossip=gossip, absent=absent)
+    network = NeighborNetwork(
+        make_instance(wanted), config, 1, planned=planned, gossip=gossip, churns=True, absent=absent
+    )  # fmt: skip
     names = network.instance.nodes
     states = [int(stream(1, label)[0]) for label in ("neighbors", "gossip")]
     links = {(names[u], names[v]) for u, v in planned}
     gone = {names[node] for node in absent}
-    return network, Mesh(wanted, config, states[0], {}, links, gossip, states[1], gone)
+    return network, Mesh(wanted, config, states[0], None, links, gossip, states[1], gone)
 
 
 @settings(max_examples=20, deadline=None)
-@given(configs, gossips, st.integers(2, 14), st.integers(1, 6), st.integers(0, 2), st.integers(0, 2**32))
+@given(configs, st.none() | gossips, st.integers(2, 14), st.integers(1, 6), st.integers(0, 2), st.integers(0, 2**32))
 def test_a_run_with_churn_is_that_of_the_protocols_own_nodes_draw_by_draw(config, gossip, nodes, topics, links, seed):
-    """Every 300 ms a node crashes, leaves or joins. Tasks, tables, views, silences and draws are equal after it."""
+    """Every 300 ms a node crashes, leaves or joins. Tasks, tables, views, silences and draws are equal after it.
+
+    Nodes have views by gossip, or all know at once who is there.
+    """
     wanted, random = interests_of(nodes, topics, seed), Random(seed)
     absent = [node for node in range(nodes) if random.random() < 0.2][: nodes - 2]
     there = [node for node in range(nodes) if node not in absent]
@@ -135,9 +145,11 @@ def test_a_run_with_churn_is_that_of_the_protocols_own_nodes_draw_by_draw(config
     assert {(names[u], names[v]) for u, v in zip(*network.links(), strict=True)} == linked
 
 
-def test_nodes_come_and_go_only_where_views_come_by_gossip():
+def test_nodes_come_and_go_only_where_views_change():
     network = NeighborNetwork(make_instance(interests_of(4, 2, 1)), SpiderCastConfig())
     with pytest.raises(InputError, match="by gossip"):
         network.crash(0)
+    with pytest.raises(InputError, match="churns"):
+        network.leave(0)
     with pytest.raises(InputError, match="heard of"):
         NeighborNetwork(make_instance(interests_of(4, 2, 1)), SpiderCastConfig(), share=0.5, gossip=GossipViewConfig())

@@ -9,8 +9,10 @@ import pytest
 from trellis.cli.main import run
 from trellis.lab.catalogue import catalogue
 from trellis.lab.experiment import Case
-from trellis.lab.inputs import AtHand
+from trellis.lab.inputs import NOTHING, AtHand
+from trellis.lab.numbers import numbers_of
 from trellis.lab.page import summary_table
+from trellis.lab.plots import draw
 from trellis.lab.report import Judged
 from trellis.lab.runner import run_row
 from trellis.lab.store import Store
@@ -61,3 +63,21 @@ def test_a_row_of_the_summary_names_its_commit_and_the_cycle_engine():
         row = summary_table([judged], "paper").splitlines()[-1]
         assert row.endswith("| 1 | 0123456 |")
         assert ("run by the cycle engine" in row) == said
+
+
+def test_cases_without_the_parameter_of_a_line_are_a_limit_where_the_plot_asks_for_it(tmp_path):
+    one, table = catalogue()["vitis-cycles"], Table()
+    for case in one.cases("paper", NOTHING):
+        value = 10.8 if case.parameters.get("model") == "converged" else 17.7
+        for seed in (1, 2):
+            table.add(case, seed, {"overhead %": value})
+    (found,) = numbers_of(one, table)
+    assert found.columns == ["50", "100", "200", "perfect tables"]
+    rows = dict(found.rows)
+    assert rows["level high"] == ["17.7", "17.7", "17.7", ""]
+    assert rows["Vitis on perfect tables, level high"] == ["", "", "", "10.8"]
+    assert rows["RVR on perfect tables"] == ["", "", "", "10.8"]
+    assert len(rows) == 7
+    assert draw(one, table, [tmp_path / "figure.svg"])
+    text = (tmp_path / "figure.svg").read_text("utf-8")
+    assert "Vitis on perfect tables, level high" in text

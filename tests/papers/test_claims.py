@@ -103,6 +103,7 @@ CLAIMS = {
     "vitis-claim-bound": "test_lookups_over_one_long_link_take_as_many_hops_as_expected",
     "vitis-degree": "test_a_table_is_no_degree",
     "vitis-cycles": "no claim of the paper: whether 50 gossip cycles are enough",
+    "vitis-perfect": "test_traffic_overhead_drops_with_correlation_and_is_below_that_of_rendezvous_routing",
     "vitis-growth": BEYOND,
     "vitis-million": BEYOND,
     "magnet-fig1": "test_partitions_halve",

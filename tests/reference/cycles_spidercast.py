@@ -2,7 +2,7 @@
 
 The kernels have the rules of `trellis.protocols.spidercast` in another form. Here its nodes run themselves, in the time
 of the cycle engine, and draw from the same stream. So a whole run can be compared, draw by draw. With views by gossip
-nodes have Newscast, and they may join, leave and crash.
+nodes have Newscast, and they may join, leave and crash. They may do so as well where all know at once who is there.
 """
 
 from __future__ import annotations
@@ -56,12 +56,13 @@ class Mesh:
         wanted: dict[str, tuple[str, ...]],
         config: NeighborConfig,
         state: int,
-        known: dict[str, list[str]],
+        known: dict[str, list[str]] | None,
         planned: set[tuple[str, str]],
         gossip: GossipViewConfig | None = None,
         gossip_state: int = 0,
         absent: Any = (),
     ) -> None:
+        """known: whom each node knows; None: without gossip, all that are there."""
         self.table, self.random, self.tick = TopicTable(), Drawn(state), 0
         self.wanted, self.config, self.known = wanted, config, known
         self.gossip, self.gossip_random = gossip, Drawn(gossip_state)
@@ -85,7 +86,11 @@ class Mesh:
         view, contacts = None, {}
         self.incarnations[name] += 1
         if self.gossip is None:
-            view = KnownInterests(name, self.random, {peer: self.interests[peer] for peer in self.known[name]})
+            known = living if self.known is None else self.known[name]
+            view = KnownInterests(name, self.random, {peer: self.interests[peer] for peer in known})
+            if self.known is None:
+                for node in self.nodes.values():
+                    node.view.learn(name, self.interests[name])
         while self.gossip is not None and len(contacts) < min(CONTACTS, len(living) - 1):
             one = living[self.gossip_random.randrange(len(living))]
             if one != name:
@@ -116,6 +121,9 @@ class Mesh:
 
     def _stop(self, name: str) -> None:
         del self.nodes[name]
+        if self.gossip is None:
+            for node in self.nodes.values():
+                node.view.forget(name)
         for key in [key for key in self.when if key[0] == name]:
             self.due[self.when.pop(key)].pop(key, None)
         for key in [key for key in self.expires if key[0] == name]:

@@ -63,7 +63,7 @@ def make_offers(candidates: int, pairs: int, places: int) -> Offers:
     )
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def turn_pairs(offers, count, places):
     """Fill the candidates of each place from the places of each candidate."""
     at = offers.place_offsets
@@ -90,25 +90,23 @@ def choose_backups(routine, coverage, offers, count, places):
     if routine == GREEDY:
         return greedy(coverage, offers, count, places)
     if routine == PRIMAL_DUAL_UNCOVERED:
-        return by_topic(coverage, offers, count, places)
+        return by_topic(coverage, offers, places)
     return primal_dual(coverage, offers, count, places, routine == PRIMAL_DUAL_CARRY)
 
 
-@njit(folder=True)
-def begin_cover(offers, count, places):
-    """List the places that any candidate has, and count what each candidate would cover. Return their number."""
+@njit(folder=True, forceinline=True)
+def begin_cover(offers, places):
+    """List the places that any candidate has. Return their number."""
     listed = 0
     for place in range(places):
         offers.is_open[place] = offers.place_offsets[place + 1] > offers.place_offsets[place]
         if offers.is_open[place]:
             offers.rest[listed] = place
             listed += 1
-    for candidate in range(count):
-        offers.left[candidate] = offers.offsets[candidate + 1] - offers.offsets[candidate]
     return listed
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def take(offers, candidate, chosen):
     """Choose a candidate, and count its places out of what the others would cover."""
     offers.chosen[chosen], offers.is_chosen[candidate] = candidate, True
@@ -120,7 +118,7 @@ def take(offers, candidate, chosen):
                 offers.left[offers.candidates_of[other]] -= 1
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def still_open(offers, listed):
     """Keep the places in `rest` that are open. Return their number."""
     left = 0
@@ -136,7 +134,9 @@ def greedy(coverage, offers, count, places):
     """Take the candidate that covers most each time, without weights.  [OM §4.2]"""
     chosen = 0
     for _ in range(coverage):
-        listed = begin_cover(offers, count, places)
+        listed = begin_cover(offers, places)
+        for candidate in range(count):
+            offers.left[candidate] = offers.offsets[candidate + 1] - offers.offsets[candidate]
         while listed > 0:
             best = -1
             for candidate in range(count):
@@ -152,7 +152,7 @@ def greedy(coverage, offers, count, places):
     return chosen
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def is_better(offers, one, other):
     """Return whether a candidate would cover more than another; of equals the smaller node wins."""
     more = offers.left[one] - offers.left[other]
@@ -160,22 +160,32 @@ def is_better(offers, one, other):
 
 
 @njit(folder=True)
-def by_topic(coverage, offers, count, places):
-    """Draw an uncovered topic, and take its subscriber "with the maximum uncovered topics".  [OM §4.2]"""
+def by_topic(coverage, offers, places):
+    """Draw an uncovered topic, and take its subscriber "with the maximum uncovered topics".  [OM §4.2]
+
+    Open places are counted for few candidates: those that have at least as many places as the best one so far covers.
+    """
     chosen = 0
     for _ in range(coverage):
-        listed = begin_cover(offers, count, places)
+        listed = begin_cover(offers, places)
         while listed > 0:
-            place, best = offers.rest[below(offers.chance, listed)], -1
+            place, best, most = offers.rest[below(offers.chance, listed)], -1, 0
             for at in range(offers.place_offsets[place], offers.place_offsets[place + 1]):
                 candidate = offers.candidates_of[at]
-                if not offers.is_chosen[candidate] and (best < 0 or is_better(offers, candidate, best)):
-                    best = candidate
-            if best < 0:  # A-SHD-6: no candidate is left to cover the topic once more.
-                offers.is_open[place] = False
-            else:
-                take(offers, best, chosen)
+                begin, end = offers.offsets[candidate], offers.offsets[candidate + 1]
+                if end - begin < most or offers.is_chosen[candidate]:
+                    continue
+                found = 0
+                for pair in range(begin, end):
+                    found += offers.is_open[offers.places_of[pair]]
+                if found > most or (found == most and offers.nodes[candidate] < offers.nodes[best]):
+                    best, most = candidate, found
+            offers.is_open[place] = False  # A-SHD-6: also if no candidate is left to cover the topic once more.
+            if best >= 0:
+                offers.chosen[chosen], offers.is_chosen[best] = best, True
                 chosen += 1
+                for pair in range(offers.offsets[best], offers.offsets[best + 1]):
+                    offers.is_open[offers.places_of[pair]] = False
             listed = still_open(offers, listed)
     return chosen
 
@@ -189,12 +199,7 @@ def primal_dual(coverage, offers, count, places, carry):
     """
     chosen = 0
     for cover in range(coverage):
-        listed = 0
-        for place in range(places):
-            offers.is_open[place] = offers.place_offsets[place + 1] > offers.place_offsets[place]
-            if offers.is_open[place]:
-                offers.rest[listed] = place
-                listed += 1
+        listed = begin_cover(offers, places)
         if cover == 0 or not carry:
             for candidate in range(count):
                 offers.left[candidate] = 0 if offers.is_chosen[candidate] else offers.weights[candidate]
@@ -214,7 +219,7 @@ def primal_dual(coverage, offers, count, places, carry):
     return chosen
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def lightest(offers, place):
     """Return the candidate of least positive weight, or -1. Lower the positive weights of all by it."""
     best, begin, end = -1, offers.place_offsets[place], offers.place_offsets[place + 1]

@@ -17,7 +17,7 @@ from trellis.jit import njit
 _STEP, _OTHER = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def begin_places(views, wants, desk, node, slot):
     """Number the topics of the node that a view is for. Return the stamp that they bear."""
     whose, stamp = views.whose[node, slot], next_stamp(desk)
@@ -26,7 +26,7 @@ def begin_places(views, wants, desk, node, slot):
     return stamp
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def offer(wants, desk, stamp, peer, weight, count):
     """Add a candidate if it has one of the topics. Return the number of candidates then."""
     offers = desk.offers

@@ -25,7 +25,7 @@ def stream(seed: int, *labels: int | str):
     return np.array([ids.stream(seed, "cycles", *labels) & 0xFFFF_FFFF_FFFF_FFFF], np.uint64)
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def draw(chance):
     """Return the next 64 bits."""
     chance[0] += _STEP
@@ -35,7 +35,7 @@ def draw(chance):
     return mixed ^ (mixed >> _31)
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def below(chance, count):
     """Return a number from 0 to `count` - 1. `count` is at most 2^31; its bias is below `count` / 2^32."""
     return np.int64(((draw(chance) >> _32) * np.uint64(count)) >> _32)

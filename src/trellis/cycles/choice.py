@@ -2,7 +2,7 @@
 
 The rules are those of `trellis.protocols.spidercast.select`, asked of a full view, of a share of everybody
 (`trellis.protocols.membership`), or of a view by gossip (`gossip_views.py`). Of tied candidates, in the order of their
-numbers, one is drawn.
+numbers, one is drawn. Where nodes with full views come and go, one row of bits for all says who is there.
 
 A full view has everybody, so that looking at every node would make runs grow with the square of their size. Here 64
 nodes are looked at together: each topic is a row of bits, one for each node, and the rows are added up in bit planes as
@@ -37,13 +37,13 @@ class View(NamedTuple):
     """The views of all nodes: each node knows some others."""
 
     share: bool  # True: `known`; False: everybody, or `bits`
-    gossip: bool  # True: `bits`
+    changes: bool  # True: `bits`, since nodes come and go, or learn of each other by gossip
     offsets: Any  # int64[nodes + 1]: into `known`
     known: Any  # int32: of each node, ascending
     rows: Any  # uint64[topics with a row, words]
     row_of: Any  # int32[topics]; -1: few subscribers, no row
-    bits: Any  # uint64[nodes, words]: the nodes in each view, kept by `gossip_views.py`
-    version: Any  # int32[nodes]: changes of each view so far
+    bits: Any  # uint64[nodes, words]: the nodes in each view, kept by `gossip_views.py`; or one row: who is there
+    version: Any  # int32[rows of `bits`]: changes of each view so far
     around: Any  # uint64[words]: scratch of `look_around`
 
 
@@ -59,16 +59,18 @@ class Scratch(NamedTuple):
     candidates: Any  # uint64[words]
 
 
-def make_full_view(wants: Wants, gossip: Gossip | None = None) -> View:
-    """Return the view of nodes that know everybody, or those of whom `gossip` tells them."""
+def make_full_view(wants: Wants, gossip: Gossip | None = None, churns: bool = False) -> View:
+    """Return the view of nodes that know everybody, or all that are there (`churns`), or those whom `gossip` names."""
     nodes, counts = len(wants.offsets) - 1, np.diff(wants.topic_offsets)
     dense = counts * 64 >= nodes
     row_of = np.where(dense, np.cumsum(dense) - 1, -1).astype(np.int32)
     rows = np.zeros((int(dense.sum()), words_of(nodes)), np.uint64)
     fill_rows(rows, row_of, wants.topic_offsets, wants.subscribers)
-    bits, version = _NO_BITS if gossip is None else (gossip.bits, gossip.version)
-    is_used, around = gossip is not None, np.zeros(words_of(nodes), np.uint64)
-    return View(False, is_used, np.zeros(1, np.int64), np.empty(0, np.int32), rows, row_of, bits, version, around)
+    bits, version = np.zeros((1, words_of(nodes)), np.uint64), np.zeros(1, np.int32)
+    if gossip is not None:
+        bits, version = gossip.bits, gossip.version
+    changes, around = churns or gossip is not None, np.zeros(words_of(nodes), np.uint64)
+    return View(False, changes, np.zeros(1, np.int64), np.empty(0, np.int32), rows, row_of, bits, version, around)
 
 
 def make_share_view(wants: Wants, share: float, chance: Any) -> View:
@@ -161,10 +163,16 @@ def count_known(view, wants, spare):
             place_of[wants.topics[slot]] = -1
 
 
+@njit(folder=True, forceinline=True)
+def row_of_view(view, node):
+    """Return the row of `bits` that is the view of a node. Where all know the same nodes, there is one row."""
+    return node if len(view.bits) > 1 else 0
+
+
 @njit(folder=True)
 def knows(view, node, peer):
     """Return whether `peer` is in the view of `node`, where views do not change."""
-    if view.gossip:
+    if view.changes:
         return False
     if not view.share:
         return True
@@ -180,34 +188,39 @@ def knows(view, node, peer):
 
 @njit(folder=True)
 def look_around(tasks, wants, rule, view, me):
-    """Set `spare` of a task whose node has a view by gossip: 1 where the view has a further node that wants the topic.
+    """Set `spare` of a task whose view changes: 1 where the view has a further node that wants the topic.
 
-    It is set for topics with too few neighbors only, and holds until neighbors or the view change.
+    It is set for topics with too few neighbors only, and holds until neighbors or the view change. Most turns under
+    churn end after this, so it takes each array once, and no other kernel is called.
     """
-    if not view.gossip or not rule.covers:
+    if not view.changes or not rule.covers:
         return
     node, shift, is_ready, around = me % rule.nodes, me // rule.nodes * len(wants.topics), False, view.around
+    cover, spare, enough = tasks.cover, tasks.spare, tasks.state[me, K]
+    rows, row_of, topics = view.rows, view.row_of, wants.topics
+    topic_offsets, subscribers = wants.topic_offsets, wants.subscribers
     for slot in range(wants.offsets[node], wants.offsets[node + 1]):
-        if tasks.cover[shift + slot] >= tasks.state[me, K]:
+        if cover[shift + slot] >= enough:
             continue
         if not is_ready:
-            is_ready, around[:] = True, view.bits[node]
+            is_ready, around[:] = True, view.bits[row_of_view(view, node)]
+            clear(around, node)
             for place in range(tasks.begin[me], tasks.begin[me] + tasks.state[me, COUNT]):
                 clear(around, tasks.records[place, PEER])
-        tasks.spare[shift + slot] = has_any(view, wants, np.int64(wants.topics[slot]), around)
+        spare[shift + slot] = has_any(rows, row_of, topic_offsets, subscribers, np.int64(topics[slot]), around)
 
 
-@njit(folder=True)
-def has_any(view, wants, topic, nodes):
+@njit(folder=True, forceinline=True)
+def has_any(rows, row_of, topic_offsets, subscribers, topic, nodes):
     """Return whether one of the nodes, a row of bits, wants the topic."""
-    row = view.row_of[topic]
+    row = row_of[topic]
     if row >= 0:
         found = _ZERO
         for word in range(len(nodes)):
-            found |= view.rows[row, word] & nodes[word]
+            found |= rows[row, word] & nodes[word]
         return found != _ZERO
-    for place in range(wants.topic_offsets[topic], wants.topic_offsets[topic + 1]):
-        node = np.uint64(wants.subscribers[place])
+    for place in range(topic_offsets[topic], topic_offsets[topic + 1]):
+        node = np.uint64(subscribers[place])
         if nodes[np.int64(node) >> 6] >> (node & _63) & _ONE:
             return True
     return False
@@ -233,9 +246,10 @@ def choose(tasks, wants, rule, view, me, scratch, chance):
 def choose_among_all(tasks, wants, view, me, node, choice, count, scratch, chance):
     candidates, planes = scratch.candidates, scratch.planes
     all_but(tasks, me, node, len(wants.offsets) - 1, candidates)
-    if view.gossip:
+    if view.changes:
+        row = row_of_view(view, node)
         for word in range(len(candidates)):
-            candidates[word] &= view.bits[node, word]
+            candidates[word] &= view.bits[row, word]
     if choice == RANDOM_COVER:
         join_topics(scratch.topics, count, view.rows, view.row_of, wants, planes[0])
         for word in range(len(candidates)):
@@ -263,7 +277,7 @@ def all_but(tasks, me, node, nodes, candidates):
         clear(candidates, tasks.quarantine[me, place, 0])
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def clear(candidates, node):
     candidates[node >> 6] &= ~(_ONE << (np.uint64(node) & _63))
 

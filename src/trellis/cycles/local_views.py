@@ -25,7 +25,7 @@ _PEER, _AGE_SHIFT = np.uint32((1 << 26) - 1), np.uint32(26)  # of an entry of `t
 WANTED = 1 << 40  # added to stamps of topics of all views of a node that are not settled
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def gossip(views, standing, samples, rings, wants, terms, desk, node, chance):
     """Let a node gossip about backups: seldom if its views are settled, often for a joiner. Return the exchanges."""
     advance(views, node)
@@ -55,7 +55,7 @@ def gossip(views, standing, samples, rings, wants, terms, desk, node, chance):
     return exchanges
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def advance(views, node):
     """A round of the node begins. Drop entries that are too old now."""
     views.clock[node] += 1
@@ -70,7 +70,7 @@ def advance(views, node):
     known.count[node], views.shared[node] = left, shared
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def list_partners(views, samples, rings, node, desk):
     """List the nodes with which a node may gossip: of its views, its ring and its samples. Return their number."""
     stamp, count, partners = next_stamp(desk), 0, desk.partners
@@ -137,7 +137,7 @@ def tell(views, standing, samples, node, desk, told):
     return count
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def is_refused(standing, node, peer):
     """Return whether a node knows that a peer is gone."""
     if standing.alive[peer]:
@@ -177,7 +177,7 @@ def learn(views, standing, wants, terms, desk, node, told, told_count):
     select(views, standing, wants, terms, desk, node)
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def select(views, standing, wants, terms, desk, node):
     """Build views once per round, and keep their nodes and all others that could be backups (selectView).
 
@@ -239,13 +239,13 @@ def select(views, standing, wants, terms, desk, node):
     known.count[node], views.shared[node] = left, shared
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def copy_entry(to, place, data, other):
     to[place, PEER], to[place, BORN] = data[other, PEER], data[other, BORN]
     to[place, WEIGHT], to[place, DEGREE] = data[other, WEIGHT], data[other, DEGREE]
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def has_marked(wants, desk, node, stamp):
     """Return whether a node has a topic that bears a stamp."""
     at = wants.offsets[node]

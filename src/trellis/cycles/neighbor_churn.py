@@ -42,8 +42,8 @@ def say_goodbye(tasks, rule, mail, node, tick, counts):
 
 
 @njit(folder=True)
-def stop(tasks, wants, rule, wheel, node, tick, counts, holders):
-    """End a node. Fill `holders` with the nodes that hold a link to it, and return their number."""
+def stop(tasks, wants, rule, wheel, node, tick, counts):
+    """End a node."""
     tasks.alive[node] = False
     counts[CHANGED] = tick
     for me in range(node, len(tasks.state), rule.nodes):
@@ -54,6 +54,11 @@ def stop(tasks, wants, rule, wheel, node, tick, counts, holders):
         unset_timer(wheel, me)
     for timer in range(len(tasks.state) + node, wheel.timers, rule.nodes):
         unset_timer(wheel, timer)
+
+
+@njit(folder=True)
+def find_holders(tasks, rule, node, holders):
+    """Fill `holders` with the nodes that hold a link to a node, and return their number."""
     found = 0
     for other in range(rule.nodes):
         if is_linked(tasks, rule, other, node):

@@ -1,7 +1,7 @@
 """All state of a run of SpiderCast or of its baselines in cycles: `run` moves it on, `links` are its overlay.
 
 Time passes in ticks of a millisecond. A message takes as long as in the event engine, unless that is told otherwise.
-With views by gossip, nodes may join, leave and crash while a run goes on.
+With views by gossip, or with `churns`, nodes may join, leave and crash while a run goes on.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from trellis.cycles.choice import (
 from trellis.cycles.gossip_views import make_gossip
 from trellis.cycles.instance import Instance
 from trellis.cycles.mail import make_mail
-from trellis.cycles.neighbor_churn import make_new, peer_down, say_goodbye, stop
+from trellis.cycles.neighbor_churn import find_holders, make_new, peer_down, say_goodbye, stop
 from trellis.cycles.neighbors import ASKED, COUNT, LIMIT, PEER, RESTLESS, RESTS, SEEN, TARGET, K, Rule, Tasks
 from trellis.cycles.newscast import NODES_MAX
 from trellis.cycles.tasks import ask_planned, run_ticks, start
@@ -59,6 +59,7 @@ class NeighborNetwork:
         share: float = 1.0,
         planned: Iterable[tuple[int, int]] = (),
         gossip: GossipViewConfig | None = None,
+        churns: bool = False,
         absent: Sequence[int] = (),
         notice_ms: int | None = NOTICE_MS,
     ) -> None:
@@ -66,27 +67,31 @@ class NeighborNetwork:
 
         share      how many of the others each node knows
         planned    links to begin with, as numbers of nodes
-        gossip     settings of views by gossip; None: views do not change, and nobody joins or leaves
+        gossip     settings of views by gossip; None: nodes know all others, or a share of them
+        churns     nodes may join, leave and crash, and without gossip all know at once who is there
         absent     nodes that are not there at the start
         notice_ms  how long it takes until neighbors are told of a crash; None: they are not told
         """
         nodes, wants = len(instance.nodes), instance.wants
         if nodes >= NODES_MAX:
             raise InputError("", f"{nodes:,} nodes", f"the cycle engine takes less than {NODES_MAX:,}")
-        if gossip is not None and share != 1:
-            raise InputError("", "nodes that gossip know whom they have heard of", "leave out the share they know")
+        if (gossip is not None or churns) and share != 1:
+            what = "nodes that gossip know whom they have heard of, and others know all that are there under churn"
+            raise InputError("", what, "leave out the share they know")
+        self._everybody = churns and gossip is None  # All nodes know all that are there, and nobody else.
         self.instance, self.config, self.seed, self.tick = instance, config, seed, 0
         self.notice_ms, self._notices = notice_ms, deque[tuple[int, int, int]]()  # when whom of whose crash
         self.rule = make_rule(nodes, config)
         self.gossip = make_gossip(nodes, gossip, stream(seed, "gossip"))
         if share == 1:
-            self.view = make_full_view(wants, self.gossip if gossip is not None else None)
+            self.view = make_full_view(wants, self.gossip if gossip is not None else None, churns)
         else:
             self.view = make_share_view(wants, share, stream(seed, "views"))
         asks = np.array(sorted((min(link), max(link)) for link in planned), np.int64).reshape(-1, 2)
         self.tasks = make_tasks(instance, config, self.rule, int(np.bincount(asks[:, 0]).max()) if len(asks) else 0)
         self.tasks.alive[list(absent)] = False
-        if self.rule.covers and gossip is None:
+        self._show_everybody()
+        if self.rule.covers and not self.view.changes:
             count_known(self.view, wants, self.tasks.spare[: len(wants.topics)])
             self.tasks.spare[len(wants.topics) :] = self.tasks.spare[: len(self.tasks.spare) - len(wants.topics)]
         rule, tasks = self.rule, self.tasks
@@ -116,19 +121,23 @@ class NeighborNetwork:
 
     def join(self, node: int) -> None:
         """Let a node begin, or begin anew. Not sooner than a message of it, or to it, could be under way."""
-        self._require_gossip()
+        self._require_churn()
         first = np.array([known for known, _ in task_sizes(self.config)], np.int32)
         make_new(self.tasks, self.instance.wants, self.rule, node, first, self.tick, self.counts)
+        self._show_everybody()
         self._start(np.array([node], np.int64))
 
     def crash(self, node: int) -> None:
         """End a node at once, with no message from it."""
-        holders = self._stop(node)
+        self._stop(node)
         if self.notice_ms is not None:
-            self._notices += [(self.tick + self.notice_ms, holder, node) for holder in holders]
+            holders = np.empty(self.rule.nodes, np.int64)
+            found = find_holders(self.tasks, self.rule, node, holders)
+            self._notices += [(self.tick + self.notice_ms, int(holder), node) for holder in holders[:found]]
 
     def leave(self, node: int) -> None:
         """Let a node leave in order: it tells its neighbors."""
+        self._require_churn()
         say_goodbye(self.tasks, self.rule, self.mail, node, self.tick, self.counts)
         self._stop(node)
 
@@ -136,14 +145,18 @@ class NeighborNetwork:
         """Return False: nobody has to come to terms with a departure before the node comes back."""
         return False
 
-    def _stop(self, node: int) -> list[int]:
-        """End a node. Return those that hold a link to it."""
-        self._require_gossip()
-        holders = np.empty(self.rule.nodes, np.int64)
-        found = stop(
-            self.tasks, self.instance.wants, self.rule, self.wheel, node, self.tick, self.counts, holders
-        )  # fmt: skip
-        return [int(one) for one in holders[:found]]
+    def _stop(self, node: int) -> None:
+        """End a node."""
+        self._require_churn()
+        stop(self.tasks, self.instance.wants, self.rule, self.wheel, node, self.tick, self.counts)
+        self._show_everybody()
+
+    def _show_everybody(self) -> None:
+        """Let all nodes know who is there, where they know that at once."""
+        if self._everybody:
+            packed = np.packbits(self.alive, bitorder="little")
+            self.view.bits.view(np.uint8)[0, : len(packed)] = packed
+            self.view.version[0] += 1
 
     def _start(self, starting: Any) -> None:
         start(
@@ -153,9 +166,10 @@ class NeighborNetwork:
     def _living(self) -> Any:
         return np.flatnonzero(self.tasks.alive).astype(np.int64)
 
-    def _require_gossip(self) -> None:
-        if not self.gossip.is_used:
-            raise InputError("", "in cycles nodes join and leave only if views come by gossip", "set gossip")
+    def _require_churn(self) -> None:
+        if not self.view.changes:
+            what = "in cycles nodes join and leave only if views come by gossip, or the run was made for churn"
+            raise InputError("", what, "set gossip or churns")
 
     def _run_ticks(self, until: int) -> None:
         run_ticks(

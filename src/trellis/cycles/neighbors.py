@@ -4,8 +4,8 @@ The rules are those of `trellis.protocols.spidercast` (`goals.py`, `neighbors.py
 random; its tasks have the numbers `node` and `nodes + node`. Systems whose random task never runs have no such tasks.
 
 R1  the records of a task stand in the order in which the links came up, from `begin` on.
-R2  `cover` counts the neighbors that want a topic, `spare` the other nodes in the view that want it. Where views come
-    by gossip, `spare` is not kept: `look_around` (`choice.py`) says whether there is one, before it is used.
+R2  `cover` counts the neighbors that want a topic, `spare` the other nodes in the view that want it. Where views
+    change, `spare` is not kept: `look_around` (`choice.py`) says whether there is one, before it is used.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"

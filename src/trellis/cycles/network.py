@@ -34,7 +34,8 @@ from trellis.cycles.gateways import elect_cycle, make_proposals
 from trellis.cycles.instance import Instance
 from trellis.cycles.newscast import AGE_MAX, NODES_MAX, make_views, newscast_cycle
 from trellis.cycles.opt import Terms, leave_links, links_with, make_agreed, make_mail, profile_cycle, swap_cycle
-from trellis.cycles.presence import GONE, NEVER, ROUND, make_presence
+from trellis.cycles.perfect import fill_tables
+from trellis.cycles.presence import GONE, GRACE, NEVER, ROUND, make_presence
 from trellis.cycles.relays import leave_paths, make_relays, no_relays, relay_parts, tick_all
 from trellis.cycles.spread import OPT, RVR, VITIS, Instants, Tally, join_links, make_scratch, make_tally, spread
 from trellis.cycles.tables import NO_LINKS, Links, Rule, draw_moments, links_of, make_tables, table_cycle
@@ -47,6 +48,7 @@ GRACE_MS = 10_000  # as in `trellis.simulate.dissemination`
 CONTACTS = 5  # as many as the event engine gives a node
 LONELY_ROUNDS = NewscastConfig().lonely_rounds
 STEPS = 16  # of a round, while nodes join and leave
+PASSES_MAX = 1000  # of elections over links that stay
 
 
 class Network(ABC):
@@ -306,6 +308,27 @@ class RingNetwork(Network):
         self.sent["TManRequest"] += swaps + more
         self.sent["Profile"] += len(self.links.peers)
         return int(changes + changed)
+
+    def know_all(self) -> int:
+        """Give each node the table that it would choose if it saw all others, instead of gossip. Call it once, first.
+
+        Return the passes that elections took. Nodes count as there for long: they are expected to get every event.
+        """
+        fill_tables(self.tables, self.instance.wants, self.presence, self.rule, stream(self.seed, "perfect tables"))
+        self.presence.since[:] = -self.presence.clock[GRACE]
+        return self.settle()
+
+    def settle(self) -> int:
+        """Make links of the present tables, and let elections run until no proposal changes. Return their passes."""
+        order, mark, wants, chance = self._order, self._mark, self.instance.wants, self._chance["gateways"]
+        self.links = Links(*links_of(self.tables, order, mark))
+        bounds, alive, passes = (self._hops_max, self._take_back), self.presence.alive, 0
+        while self.kind == VITIS:
+            passes += 1
+            if not elect_cycle(self.proposals, wants, self.links, alive, order, chance, mark, *bounds):
+                break
+            assert passes < PASSES_MAX, "elections do not come to rest"
+        return passes
 
     @property
     def table_counts(self) -> Any:

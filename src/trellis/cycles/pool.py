@@ -65,13 +65,13 @@ def copy_rows(pool, found):
                 found.data[other + place, column] = pool.data[one + place, column]
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def is_short(pool, margin):
     """Return whether fewer than `margin` entries are free."""
     return pool.used[0] + margin > len(pool.data)
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def make_room(pool, row, need):
     """Let a row have room for `need` entries. The pool must not be short."""
     if pool.room[row] >= need:

@@ -26,7 +26,7 @@ from trellis.cycles.answers import (
     wake,
 )
 from trellis.cycles.chance import below
-from trellis.cycles.choice import choose, look_around
+from trellis.cycles.choice import choose, look_around, row_of_view
 from trellis.cycles.gossip_views import begin_gossip, gossip_round
 from trellis.cycles.mail import has_arrived, read
 from trellis.cycles.neighbor_churn import suspect_silent
@@ -108,7 +108,7 @@ def run_ticks(tasks, wants, rule, view, gossip, wheel, mail, scratch, chance, co
 def take_turn(tasks, wants, rule, view, wheel, mail, me, tick, scratch, chance, counts):
     """One turn of MAINTAINNEIGHBORS, and the adaptive scheme after it.  [SC Fig. 2, l. 1-13; §3.3.1]"""
     state = tasks.state[me]
-    has_seen = not view.gossip or view.version[me % rule.nodes] == state[SEEN]
+    has_seen = not view.changes or view.version[row_of_view(view, me % rule.nodes)] == state[SEEN]
     if has_seen and state[RESTLESS] == 0 and state[HELD] == 0 and state[ASKED] < 0 and rule.adaptive_max == 0:
         if state[K] > 0 and not state[RESTS]:  # Nothing has changed: most turns end here.
             set_timer(wheel, me, tick + rule.connect)
@@ -125,17 +125,18 @@ def take_turn(tasks, wants, rule, view, wheel, mail, me, tick, scratch, chance, 
 @njit(folder=True)
 def is_restless(tasks, wants, rule, view, me):
     """Return whether something has changed since an iteration of the task found nothing to do."""
-    if tasks.state[me, RESTLESS] or not view.gossip:
+    if tasks.state[me, RESTLESS] or not view.changes:
         return tasks.state[me, RESTLESS] != 0
-    return view.version[me % rule.nodes] != tasks.state[me, SEEN] and could_need_more(tasks, wants, rule, me)
+    is_new = view.version[row_of_view(view, me % rule.nodes)] != tasks.state[me, SEEN]
+    return is_new and could_need_more(tasks, wants, rule, me)
 
 
 @njit(folder=True)
 def maintain(tasks, wants, rule, view, mail, me, tick, scratch, chance, counts):
     """Ask a node for a link, or a neighbor to part, or rest."""
     state, asks, parts = tasks.state[me], np.int64(-1), np.int64(-1)
-    if view.gossip:
-        state[SEEN] = view.version[me % rule.nodes]
+    if view.changes:
+        state[SEEN] = view.version[row_of_view(view, me % rule.nodes)]
         look_around(tasks, wants, rule, view, me)
     lacking, gap = under(tasks, wants, rule, me), 0
     if lacking > 0:

@@ -1,5 +1,8 @@
 """The state of OMen's local views in cycles: tables of known nodes, and views with their backups.
 
+Small kernels that nodes call in every round are inlined. A call would count the references to all arrays of its
+arguments, which takes longer than the work itself.
+
 V1  a view has no node twice, and not the node that it is for.
 V2  the first `shared` entries of a table are the nodes of B and N of all views, as far as they are known.
 """
@@ -109,7 +112,7 @@ def make_desk(wants: Any) -> Desk:
     )
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def next_stamp(desk):
     """Return a number that stands nowhere in `mark`."""
     if desk.stamp[0] >= 2**31 - 2:
@@ -120,13 +123,13 @@ def next_stamp(desk):
     return desk.stamp[0]
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def is_settled(views, terms, node, slot):
     """Return whether a view is ready and was improved for long enough."""
     return views.ready[node, slot] and views.rounds[node, slot] > terms.view_rounds
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def is_restless(views, terms, node):
     """Return whether any view of a node is not settled."""
     slot = 0
@@ -135,6 +138,6 @@ def is_restless(views, terms, node):
     return slot < views.count[node]
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def weight_of(standing, node):
     return np.int32(standing.links.count[node] + standing.primaries[node])

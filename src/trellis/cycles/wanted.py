@@ -59,7 +59,7 @@ def view_cycle(views, standing, samples, rings, wants, terms, desk, periods, eve
     return turn, exchanges
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def is_successor(rings, node, other, length):
     """Return whether `node` takes `other` for one of its L successors."""
     place, end = 0, min(length, rings.count[node])
@@ -68,7 +68,7 @@ def is_successor(rings, node, other, length):
     return place < end
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def want_views(views, standing, rings, terms, desk, node, events):
     """Keep the views of L predecessors and of events, and no others."""
     offsets, about, kinds = events
@@ -100,7 +100,7 @@ def want_views(views, standing, rings, terms, desk, node, events):
         views.held[node, slot], views.joiner[node, slot] = held, joins
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def is_known(views, rings, node, one):
     """Return whether a node knows the topics of another: by its record, or by the ring."""
     for slot in range(views.count[node]):
@@ -135,7 +135,7 @@ def arrange(views, node, wanted, count):
     views.count[node] = count
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def is_in(listed, begin, end, value):
     while begin < end and listed[begin] != value:
         begin += 1
@@ -150,7 +150,7 @@ def swap(views, node, one, other):
         array[node, one], array[node, other] = array[node, other], array[node, one]
 
 
-@njit(folder=True)
+@njit(folder=True, forceinline=True)
 def register(views, standing, terms, desk, node, periods):
     """Tell nodes that they are backups, and those that are not so any more (A-OMN-11)."""
     tick, lives, told = periods.ticks[node], periods.lives, periods.told

@@ -72,7 +72,14 @@ VERSIONS: dict[str, int] = {
     "magnet.tail": 2,
 }
 # What a node costs in a measure, roughly, beside one of a static run of SpiderCast.
-WEIGHTS = {"omen.churned": 0.7, "omen.views": 10.0, "omen.promises": 20.0, "vitis.events": 20.0, "magnet.cost": 20.0}
+WEIGHTS = {
+    "omen.churned": 0.7,
+    "omen.views": 10.0,
+    "omen.promises": 20.0,
+    "vitis.events": 20.0,
+    "vitis.perfect": 1.0,
+    "magnet.cost": 20.0,
+}
 
 
 # Measures that compute without any engine: central algorithms, and properties of data.
@@ -111,6 +118,13 @@ class Lines(NamedTuple):
     only: Parameters = NOTHING  # of all cases, those with these parameters
 
 
+class Limited(NamedTuple):
+    """Lines, and the cases without their parameter: each is a dashed line across the plot, and has its own column."""
+
+    lines: Lines
+    name: str  # the head of the column
+
+
 class Over(NamedTuple):
     """A metric over its steps (rounds, time, degrees): means over seeds with 95% bands, a line per case."""
 
@@ -133,7 +147,7 @@ class Bars(NamedTuple):
     only: Parameters = NOTHING
 
 
-Plot = Lines | Over | Bars
+Plot = Lines | Limited | Over | Bars
 
 
 @dataclass(frozen=True, eq=False)

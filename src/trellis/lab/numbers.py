@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trellis.lab.experiment import Bars, Experiment, Lines, Over
-from trellis.lab.plots import cases_of, label_of, line_points
+from trellis.lab.experiment import Bars, Experiment, Limited, Lines, Over
+from trellis.lab.plots import cases_of, label_of, limits_of, line_points
 from trellis.lab.table import Missing, Table, first, half_width, last
 from trellis.lab.verdict import number
 
@@ -29,6 +29,8 @@ def numbers_of(experiment: Experiment, table: Table) -> list[Numbers]:
             continue
         if isinstance(plot, Lines):
             found.append(_along(table, plot))
+        elif isinstance(plot, Limited):
+            found.append(_with_limits(_along(table, plot.lines), table, plot))
         elif isinstance(plot, Over):
             found.append(_over(table, plot))
         else:
@@ -53,6 +55,13 @@ def _along(table: Table, plot: Lines) -> Numbers:
         if any(x in printed for x in xs):
             rows.append((label, [number(printed[x]) if x in printed else "" for x in xs]))
     return Numbers(f"{plot.ylabel or plot.metric} by {plot.x.replace('_', ' ')}", [str(x) for x in xs], rows)
+
+
+def _with_limits(found: Numbers, table: Table, plot: Limited) -> Numbers:
+    rows = [(label, [*cells, ""]) for label, cells in found.rows]
+    empty = [""] * len(found.columns)
+    rows += [(label, [*empty, mean_text(mean, width)]) for label, mean, width in limits_of(plot.lines, table)]
+    return Numbers(found.title, [*found.columns, plot.name], rows)
 
 
 def _over(table: Table, plot: Over) -> Numbers:

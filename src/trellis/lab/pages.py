@@ -37,7 +37,7 @@ DRAWING = 1  # raised by one when plots look different from now on
 ENGINES = {
     "cycles": "the [cycle engine](../cycles.md): gossip round by round on arrays",
     "events": "the [event engine](../simulator-engine.md): the protocol's own code, message by message",
-    "converged model": "a [model of converged tables](../magnet.md), not the protocol itself",
+    "converged model": "a [model of converged tables](../lab.md#tables-without-gossip), not the protocol itself",
     "central": "an algorithm with central knowledge, or data alone; no protocol was run",
 }
 MADE = "<!-- Made by `trellis lab pages` from results/: do not edit. -->"

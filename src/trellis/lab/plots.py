@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trellis.lab.experiment import Bars, Case, Experiment, Lines, Over, Plot
+from trellis.lab.experiment import Bars, Case, Experiment, Limited, Lines, Over, Plot
 from trellis.lab.table import Missing, Series, Table, half_width
 from trellis.measure.picture import INK, MUTED, picture
 
@@ -37,6 +37,8 @@ def draw(experiment: Experiment, table: Table, paths: Iterable[Path]) -> bool:
 
 
 def cases_of(plot: Plot, table: Table) -> list[Case]:
+    if isinstance(plot, Limited):
+        plot = plot.lines
     metrics = plot.metrics if isinstance(plot, Bars) else (plot.metric,)
     systems = plot.systems if isinstance(plot, Over) else ()
     found = [
@@ -45,6 +47,16 @@ def cases_of(plot: Plot, table: Table) -> list[Case]:
         if any(metric in table.metrics(case) for metric in metrics) and (not systems or case.system in systems)
     ]
     return [case for case in found if plot.x in case.parameters] if isinstance(plot, Lines) else found
+
+
+def limits_of(plot: Lines, table: Table) -> list[tuple[str, float, float]]:
+    """Return (label, mean, half-width of the interval) of each case that lines leave out for want of a parameter."""
+    chosen = [c for c in table.cases(**plot.only) if plot.x not in c.parameters and plot.metric in table.metrics(c)]
+    found = []
+    for case in chosen:
+        values = np.array([series.of(np.mean) for series in table.of_case(case, plot.metric)])
+        found.append((label_of(case, chosen), float(values.mean()), half_width(values)))
+    return found
 
 
 def label_of(case: Case, among: list[Case], without: tuple[str, ...] = ()) -> str:
@@ -95,8 +107,14 @@ def bands(found: list[Series]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _draw(axes: Axes, plot: Plot, table: Table) -> None:
+    limits: list[tuple[str, float, float]] = []
+    if isinstance(plot, Limited):
+        limits = limits_of(plot.lines, table)
+        plot = plot.lines
     if isinstance(plot, Lines):
         _lines(axes, plot, table)
+        for place, (label, mean, _) in enumerate(limits, start=len(axes.containers)):
+            axes.axhline(mean, label=label, linestyle="--", linewidth=1.0, color=COLORS[place % len(COLORS)])
     elif isinstance(plot, Over):
         _over(axes, plot, table)
     else:

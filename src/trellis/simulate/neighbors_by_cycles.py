@@ -125,14 +125,17 @@ def start_neighbors(
     *,
     links: Iterable[tuple[str, str]] = (),
 ) -> tuple[NeighborNetwork, ChurnPlan]:
-    """Return the network of a run with churn, and what happens in it. Views come by gossip."""
+    """Return the network of a run with churn, and what happens in it.
+
+    Without views by gossip, all nodes know at once who is there.
+    """
     instance, slots = instance_of(wanted, schedule)
     sizes = len(instance.nodes), len(instance.topics), instance.subscriptions
     require_memory(*sizes, system.config, gossip=system.gossip)
     plan = ChurnPlan(instance, slots, wanted, schedule, system.period_ms)
     planned = [(int(one), int(other)) for one, other in plan.ends_of(links)]
     network = NeighborNetwork(
-        instance, system.config, seed, planned=planned, gossip=system.gossip, absent=plan.absent
+        instance, system.config, seed, planned=planned, gossip=system.gossip, churns=True, absent=plan.absent
     )  # fmt: skip
     return network, plan
 

@@ -172,10 +172,9 @@ class OMenNetwork:
             )  # fmt: skip
             self.sent["TManRequest"] += exchanges
             if turn < len(self._acts):
-                self.views = views._replace(
-                    known=more_room(known, margins[0] + FREE), backups=more_room(backups, margins[1] + FREE)
-                )
-                self.periods = periods._replace(told=more_room(told, margins[2] + FREE))
+                known, backups, told = map(_enlarged, (known, backups, told), margins)
+                self.views = views._replace(known=known, backups=backups)
+                self.periods = periods._replace(told=told)
 
     # Joins and departures
 
@@ -306,3 +305,8 @@ class OMenNetwork:
 
     def chance(self, name: str) -> Any:
         return self._chance[name]
+
+
+def _enlarged(pool: Pool, margin: int) -> Pool:
+    """Return the pool, or the same rows with more room if fewer than `margin` entries are free."""
+    return more_room(pool, margin + FREE) if is_short(pool, margin) else pool

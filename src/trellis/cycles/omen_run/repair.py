@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -100,6 +100,12 @@ class Overlay:
         found: list[int] = self.links.data[begin : begin + self.links.count[node], 0].tolist()
         return found
 
+    def living_neighbors(self, node: int) -> list[int]:
+        begin = self.links.start[node]
+        row = self.links.data[begin : begin + self.links.count[node], 0]
+        found: list[int] = row[self.alive[row]].tolist()
+        return found
+
     def incarnation(self, node: int) -> int:
         return int(self.lives[node]) * REFUTATIONS
 
@@ -131,38 +137,51 @@ class Hints:
     def __init__(self, overlay: Overlay, also: int, crashed: Collection[int]) -> None:
         self.overlay, self.also, self.crashed = overlay, also, crashed
         self._parents: dict[int, dict[int, int]] = {}
+        self._paths: dict[int, dict[int, tuple[int, ...]]] = {}  # topic -> the paths that were followed so far
 
     def path(self, topic: int, node: int) -> tuple[int, ...]:
         """Return the nodes from the next hop to the root."""
-        parents = self._tree(topic)
-        if parents.get(node, -1) in self.crashed:
+        parents = self._parents.get(topic)
+        if parents is None:
+            parents = self._tree(topic)
+        if self.crashed and parents.get(node, -1) in self.crashed:
             return self._other_path(topic, node)
-        return self._follow(parents, node)
+        return self._follow(topic, node)
 
-    def _follow(self, parents: dict[int, int], node: int) -> tuple[int, ...]:
+    def _follow(self, topic: int, node: int) -> tuple[int, ...]:
+        """Return the path in the tree. The paths of the first steps are often known already."""
+        paths, parents = self._paths[topic], self._parents[topic]
+        path = paths.get(node)
+        if path is not None:
+            return path
         found, step = list[int](), parents.get(node, -1)
         while step >= 0 and len(found) < PATH_MAX:
             found.append(step)
+            path = paths.get(step)
+            if path is not None:
+                found += path
+                break
             step = parents[step]
-        return tuple(found)
+        path = paths[node] = tuple(found[:PATH_MAX])
+        return path
 
     def _other_path(self, topic: int, node: int) -> tuple[int, ...]:
         """Return the path of a node whose next hop has crashed: the best one that another neighbor has told."""
-        parents, best = self._tree(topic), tuple[int, ...]()
+        parents, best = self._parents[topic], tuple[int, ...]()
         for peer in sorted(self.overlay.neighbors(node)):
             if peer in parents and peer not in self.crashed:
-                path = (peer, *self._follow(parents, peer))
+                path = (peer, *self._follow(topic, peer))
                 if node not in path and (not best or len(path) < len(best)):
                     best = path
         return best
 
     def _tree(self, topic: int) -> dict[int, int]:
-        found = self._parents.get(topic)
-        if found is None:
-            one = self.overlay
-            count = tree_of(one.links, one.alive, one.members(topic), one.order(topic), self.also, one.search)
-            met = one.search.queue[:count]
-            found = self._parents[topic] = dict(zip(met.tolist(), one.search.parent[met].tolist(), strict=True))
+        """Return the next hop of each member. Search for it where the topic is new."""
+        one = self.overlay
+        count = tree_of(one.links, one.alive, one.members(topic), one.order(topic), self.also, one.search)
+        met = one.search.queue[:count]
+        self._paths[topic] = {}
+        found = self._parents[topic] = dict(zip(met.tolist(), one.search.parent[met].tolist(), strict=True))
         return found
 
 
@@ -190,8 +209,10 @@ class RepairRun:
         self.new: list[tuple[int, int]] = []  # The links to open, in the order in which they came up.
         self.ms = 0  # virtual time since its start
         self._hints = Hints(overlay, node, () if overlay.alive[node] else (node,))
-        self._masks: dict[int, int] = {}
+        self._asked: tuple[int, ...] = ()  # the topics of the question
         self._masked: dict[int, int] = {}  # topic -> its bit in the question
+        self._masks: dict[int, int] = {}  # node -> which topics of the question it has
+        self._named: dict[int, Neighbor] = {}  # node -> how its neighbors name it in their answers
         self._queue: list[tuple[int, int, Any, tuple[Any, ...]]] = []
         self._count = 0
         self._timer = 0
@@ -269,21 +290,29 @@ class RepairRun:
             found = self._masks[node] = sum(masked[topic] for topic in self.overlay.topics(node) if topic in masked)
         return found
 
+    def _neighbor(self, node: int) -> Neighbor:
+        """Return how a neighbor names a node in its answer."""
+        found = self._named.get(node)
+        if found is None:
+            mask = pack(self._mask(node))
+            found = self._named[node] = Neighbor(_name(node), self.overlay.incarnation(node), mask)
+        return found
+
     def _answer(self, node: int, question: Ask) -> Answer:
         """Return what a node knows about the topics of a question, as `protocols.omen.repair.answers.answer` does."""
-        one, topics = self.overlay, question.topics
-        asked: Any = dict(zip(topics, range(len(topics)), strict=True))
-        if len(asked) != len(self._masked) or any(self._masked.get(topic) != 1 << asked[topic] for topic in asked):
-            self._masked, self._masks = {topic: 1 << place for topic, place in asked.items()}, {}
-        peers = [peer for peer in one.neighbors(node) if one.alive[peer]]
-        named = [Neighbor(_name(peer), one.incarnation(peer), pack(self._mask(peer))) for peer in peers]
+        one, topics = self.overlay, cast(tuple[int, ...], question.topics)
+        if topics != self._asked:
+            self._asked, self._masks, self._named = topics, {}, {}
+            self._masked = {topic: 1 << place for place, topic in enumerate(topics)}
+        peers = one.living_neighbors(node)
+        named = tuple([self._neighbor(peer) for peer in peers])
         hints: list[Hint] = []
         if one.config.knowledge == "hints":
-            known = {topic: self._hints.path(topic, node) for topic in one.topics(node) if topic in asked}
-            hints = [Hint(_name(topic), tuple(map(_name, path))) for topic, path in known.items() if path]
+            known = [(topic, self._hints.path(topic, node)) for topic in one.topics(node) if topic in self._masked]
+            hints = [Hint(_name(topic), cast(Any, path)) for topic, path in known if path]
         return Answer(
             question.mend, question.attempt, one.incarnation(node), len(peers), pack(self._mask(node)), b"",
-            tuple(named), tuple(hints), bool(one.joining[node]), 1,
+            named, tuple(hints), bool(one.joining[node]), 1,
         )  # fmt: skip
 
     def _open(self, to: Any, message: OpenLink) -> None:

@@ -19,7 +19,7 @@ ORDER = tuple(
         "spidercast": "s33 fig6a fig6cure fig6b s331 fig7a s34 fig7b fig8a fig8b fig8c fig8d fig8e fig8f fig9a fig9b "
         "fig10 fig11 s381 fig12 fig13a fig13b fig14 abs45 growth million",
         "vitis": "ex1 fig4a fig4b fig5 fig6a fig6b fig7a fig7b fig8 fig9 fig10a fig10b fig10c fig11 fig12a fig12b "
-        "fig12c abs claim-bound degree cycles growth million",
+        "fig12c abs claim-bound degree cycles perfect growth million",
         "magnet": "fig1 fig2 fig3a fig3b fig4a fig4b fig5a fig5b fig6 fig7 fig8a fig8b wiki abs claim-worse growth",
     }.items()
     for name in names.split()

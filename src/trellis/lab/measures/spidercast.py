@@ -1,12 +1,13 @@
 """SpiderCast, its baselines and RingPT.  [SC §3]
 
-Static runs: all nodes start together with full views, iterations of 0.2 s, until nothing has changed for 5 s. They run
-on the cycle engine where `engine` says so (docs/cycles.md).
+Static runs: all nodes start together with full views, iterations of 0.2 s, until nothing has changed for 5 s. They,
+and runs in which nodes join and leave, take the cycle engine where `engine` says so (docs/cycles.md).
 """
 
 from __future__ import annotations
 
 import re
+from collections import deque
 from typing import Any, cast
 
 import numpy as np
@@ -21,12 +22,16 @@ from trellis.model import Interests
 from trellis.plan import construct
 from trellis.simulate.by_cycles import simulate_cycles
 from trellis.simulate.churn import schedule_of
+from trellis.simulate.churn_by_cycles import Lens
 from trellis.simulate.engine import Engine
 from trellis.simulate.faults import Injector
+from trellis.simulate.neighbors_by_cycles import start_neighbors
 from trellis.simulate.probes import Camera, Snapshot
 from trellis.simulate.run import RunConfig, topics_by_node
+from trellis.simulate.schedule import Schedule
 from trellis.simulate.system import System
 from trellis.simulate.systems import maker_of
+from trellis.simulate.systems.spidercast import NeighborSystem
 from trellis.workloads.churn import churn
 from trellis.workloads.churn_configs import OnOff
 from trellis.workloads.generate import generate
@@ -138,24 +143,31 @@ def closeness(system: str, parameters: Parameters, seed: int, inputs: Inputs) ->
 
 
 def churned(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Found:
-    """`nodes` connected on average, of 1.25 times as many; snapshots without those who joined in the last 2 s."""
+    """Return connectivity and degrees in snapshots under churn, and control messages per join or leave.  [SC §3.8]
+
+    There are `nodes` connected on average, of 1.25 times as many. Snapshots are without nodes that joined in the last
+    2 s. All nodes know at once who is there ("assuming full membership"). A node that goes tells its neighbors with
+    LEAVE, and nobody crashes. A node that comes back has other interests.
+
+    Both engines count all six kinds of control messages, each when it is sent. In cycles only heartbeats are heard at
+    once. They are no control messages, but a LEAVE that answers the heartbeat over half a link is rarer there.
+    """
     seconds, every = int(parameters["seconds"]), int(parameters["every"])
     interests = workload({**parameters, "nodes": round(1.25 * parameters["nodes"])}, seed)
     model = OnOff(mean_up=float(parameters["mean_life"]), duration=float(seconds))
-    schedule = schedule_of(churn(model, interests, seed), interests)
-    made = system_of(system)
-    engine = Engine(made, topics_by_node(interests), seed=seed, absent=schedule.absent)
-    injector, camera = Injector(engine, schedule), Camera(engine.world)
+    schedule, made = schedule_of(churn(model, interests, seed), interests), system_of(system)
+    start = ChurnInCycles if parameters.get("engine") == "cycles" else ChurnByEvents
+    run = start(made, interests, schedule, seed)
     steps, split, split_ten, topics, degrees = [], [], [], [], []
     for now in range(every, seconds + 1, every):
-        engine.run(now * 1_000)
-        taken, older = camera.take(age_ms_min=2_000), camera.take(age_ms_min=10_000)
+        run.run(now * 1_000)
+        taken, older = run.take(2_000), run.take(10_000)
         steps.append(now)
         split.append(len(taken.connectivity.split))
         split_ten.append(len(older.connectivity.split))
         topics.append(taken.topics)
         degrees.append(float(taken.degrees.mean))
-    sent, events = engine.sent_by_type(), sum(injector.counts.values())
+    sent, events = run.sent_by_type(), run.events
     control = {f"messages {kind}": sent.get(kind, 0) / events for kind in made.control_types()}
     return {
         "split": (steps, split),
@@ -166,3 +178,53 @@ def churned(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> F
         "messages": sum(control.values()),
         **control,
     }
+
+
+class ChurnByEvents:
+    """A run of the protocol's own nodes that join and leave."""
+
+    def __init__(self, made: System, interests: Interests, schedule: Schedule, seed: int) -> None:
+        self._engine = Engine(made, topics_by_node(interests), seed=seed, absent=schedule.absent)
+        self._injector, self._camera = Injector(self._engine, schedule), Camera(self._engine.world)
+        self.run, self.sent_by_type = self._engine.run, self._engine.sent_by_type
+
+    def take(self, age_ms_min: int) -> Snapshot:
+        """Return a snapshot without nodes that are younger than that."""
+        return self._camera.take(age_ms_min=age_ms_min)
+
+    @property
+    def events(self) -> int:
+        """Return the number of joins and leaves so far."""
+        return sum(self._injector.counts.values())
+
+
+class ChurnInCycles:
+    """The same on the cycle engine."""
+
+    def __init__(self, made: System, interests: Interests, schedule: Schedule, seed: int) -> None:
+        assert isinstance(made, NeighborSystem), "SpiderCast or one of its baselines"
+        self._network, self._plan = start_neighbors(made, topics_by_node(interests), schedule, seed)
+        self._lens, self._faults = Lens(self._network.instance), deque(schedule.faults)
+        self._joined_ms = np.where(self._network.alive, 0, -1)
+
+    def run(self, until_ms: int) -> None:
+        """Let everything happen up to a time. Joins and leaves happen between two ticks."""
+        while self._faults and self._faults[0].time_ms <= until_ms:
+            fault, before = self._faults.popleft(), self._network.alive.copy()
+            self._network.run(fault.time_ms)
+            self._plan.apply(self._network, fault)
+            self._joined_ms[self._network.alive & ~before] = fault.time_ms
+        self._network.run(until_ms)
+
+    def take(self, age_ms_min: int) -> Snapshot:
+        """Return a snapshot without nodes that are younger than that."""
+        old = self._network.alive & (self._network.tick - self._joined_ms >= age_ms_min)
+        return self._lens.take(old, self._network.links())
+
+    def sent_by_type(self) -> dict[str, int]:
+        return self._network.sent
+
+    @property
+    def events(self) -> int:
+        """Return the number of joins and leaves so far."""
+        return sum(self._plan.counts.values())

@@ -1,8 +1,9 @@
 """Vitis, RVR and OPT: how events travel.  [VI §IV]
 
 Runs start from nothing and gossip for `cycles` rounds; then one event is published on every topic (or 500 by rates)
-by a random subscriber. Interests: 50 of half as many topics as nodes, in buckets of 50, unless a case says otherwise.
-Links do not linger, as in the paper, unless a case says otherwise (`linger_rounds`). Degrees count a link at both ends.
+by a random subscriber. `perfect` does the same on tables that nodes choose among all others, without gossip.
+Interests: 50 of half as many topics as nodes, in buckets of 50, unless a case says otherwise. Links do not
+linger, as in the paper, unless a case says otherwise (`linger_rounds`). Degrees count a link at both ends.
 Cases with `engine: cycles` run on the cycle engine, all others run the protocol's own code message by message.
 """
 
@@ -44,6 +45,7 @@ from trellis.workloads.generate import generate
 SPAN_MS, AFTER_MS = 5_000, 6_000
 STEP_MS, BEFORE_MS, CROWD_MS = 5_000, 20_000, 30_000
 SLICE_MS, WARM_MS, DAY_MS = 10_000, 40_000, 86_400_000
+PERFECT = " on perfect tables"  # how the name of a system ends that does not gossip
 OPTIONS = ("table_size", "sw_neighbors", "bounded", "coverage")
 Wanted = dict[str, tuple[str, ...]]
 
@@ -69,17 +71,46 @@ def system_of(name: str, parameters: Parameters) -> TableSystem:
 
 
 def events(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Found:
-    wanted = interests_of(parameters, seed, inputs)
-    made = system_of(system, parameters)
-    start, alpha = int(parameters["cycles"]) * 1000, float(parameters.get("alpha", 0.0))
-    if alpha:
-        rates = power_law(wanted, alpha, seed)
-        cast(Any, made).rates = rates  # the utility of friends knows them (A-VIT-5)
-        faults = by_rates(wanted, rates, count=500, start_ms=start, span_ms=SPAN_MS, seed=seed)
-    else:
-        faults = one_per_topic(wanted, start_ms=start, span_ms=SPAN_MS, seed=seed)
+    start = int(parameters["cycles"]) * 1000
+    made, wanted, faults = _published(system, parameters, seed, inputs, start, SPAN_MS)
     run = _by_cycles if parameters.get("engine") == "cycles" else _by_events
-    found, degrees, largest = run(made, wanted, together(faults), start + SPAN_MS, seed)
+    return _told(wanted, *run(made, wanted, together(faults), start + SPAN_MS, seed))
+
+
+def perfect(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Found:
+    """The same on tables that nodes choose among all others. Elections run until nothing changes; nobody gossips.
+
+    `system`: Vitis on perfect tables, or RVR on perfect tables.
+    """
+    made, wanted, faults = _published(system.removesuffix(PERFECT), parameters, seed, inputs, 0, 0)
+    instance = make_instance(wanted, made.rates)
+    network = cast(RingNetwork, make_network(instance, made.config, seed))
+    passes = network.know_all()
+    Plan(instance, together(faults), made.config.period_ms).happen(network)
+    return {
+        **_told(wanted, measured(network), network.degrees.tolist(), int(network.table_counts.max())),
+        "election passes": float(passes),
+    }
+
+
+Published = tuple[TableSystem, Wanted, tuple[Fault, ...]]
+
+
+def _published(
+    system: str, parameters: Parameters, seed: int, inputs: Inputs, start_ms: int, span_ms: int
+) -> Published:
+    """Return the system, the interests, and the events that are published."""
+    wanted = interests_of(parameters, seed, inputs)
+    made, alpha = system_of(system, parameters), float(parameters.get("alpha", 0.0))
+    if not alpha:
+        return made, wanted, one_per_topic(wanted, start_ms=start_ms, span_ms=span_ms, seed=seed)
+    rates = power_law(wanted, alpha, seed)
+    cast(Any, made).rates = rates  # the utility of friends knows them (A-VIT-5)
+    return made, wanted, by_rates(wanted, rates, count=500, start_ms=start_ms, span_ms=span_ms, seed=seed)
+
+
+def _told(wanted: Wanted, found: Measured, degrees: list[int], largest: int) -> dict[str, Any]:
+    """Return the metrics of a run: what was measured, the links of each node, and the largest table."""
     assert not found.repeated, "an application got an event twice"
     counts = found.overhead_histogram(20)
     return {

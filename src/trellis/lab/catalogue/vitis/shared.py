@@ -19,7 +19,7 @@ from trellis.lab.experiment import Bars, Case, cases
 from trellis.lab.table import Table
 from trellis.lab.verdict import Check, each_of
 
-EVENTS = "vitis.events"
+EVENTS, PERFECT = "vitis.events", "vitis.perfect"
 SCALES = ("smoke", "medium", "paper")
 NODES = {"smoke": 160, "medium": 1000, "paper": 10_000}
 LEVELS = ("random", "low", "high")
@@ -47,6 +47,15 @@ def vitis(scale: str, levels: Sequence[str] = LEVELS, **grid: Sequence[Any]) -> 
 def rvr(scale: str, **grid: Sequence[Any]) -> list[Case]:
     """RVR does not see interests: `random` stands for all patterns."""
     return cases(EVENTS, "RVR", grid, level="random", **size(scale), **engine(scale))
+
+
+def on_perfect_tables(scale: str, levels: Sequence[str] = LEVELS, **grid: Sequence[Any]) -> list[Case]:
+    """Vitis and RVR as above, on tables that nodes choose among all others, without gossip."""
+    fixed = {**{name: value for name, value in size(scale).items() if name != "cycles"}, "model": "converged"}
+    return [
+        *cases(PERFECT, "Vitis on perfect tables", {"level": levels, **grid}, **fixed),
+        *cases(PERFECT, "RVR on perfect tables", level="random", **fixed),
+    ]
 
 
 def social(scale: str, systems: Sequence[str], sizes: Sequence[int]) -> list[Case]:
