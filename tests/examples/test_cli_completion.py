@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import get_args, get_type_hints
 
 import pytest
 
@@ -58,7 +57,6 @@ def test_names_of_files_are_left_to_the_shell_and_offered_beside_words(tmp_path)
 def test_words_that_are_written_down_twice_agree():
     from trellis.cli import reading, values
     from trellis.lab.experiment import SCALES
-    from trellis.live.config import NodeConfig
     from trellis.live.log import LEVELS
     from trellis.model.read import REPEATED
     from trellis.pipeline import jobs
@@ -69,7 +67,6 @@ def test_words_that_are_written_down_twice_agree():
     assert set(values.PLAN_ALGORITHMS) == {*ALGORITHMS, *ALIASES}
     assert tuple(values.CANDIDATES) == CANDIDATES
     assert set(values.GREEDY_ALGORITHMS) == set(GREEDY_RULES)
-    assert set(values.OVERLAYS) == set(get_args(get_type_hints(NodeConfig)["overlay"]))
     assert set(values.LOG_LEVELS) == set(LEVELS)
     assert set(values.SCALES) == set(SCALES)
     assert set(values.SPARK_LOG_LEVELS) == set(LOG_LEVELS)

@@ -77,7 +77,7 @@ def test_a_list_is_given_as_toml_or_with_commas(key, text, value):
         ),
         ('name = "a"\n[omen]\nperiod_ms = 1', {}, r"node.toml: omen: period_ms is 1; give 10 or more"),
         ('name = "a"\n[limits]\nidle_s = 0', {}, r"node.toml: limits: idle_s is 0.0; give more than 0"),
-        ('name = "a"\noverlay = "ring"', {}, r'node.toml: overlay: "ring" is not one of its values; give omen or .*'),
+        ('name = "a"\noverlay = "ring"', {}, r'node.toml: overlay: there is no overlay "ring"; choose from omen, .*'),
         ('name = "a"\n[vitis]\nsw_neighbors = 1', {}, r"node.toml: vitis: sw_neighbors is 1; give 2 .*"),
         ('name = "a"\n[magnet.control]\nlinks = 1', {}, r"node.toml: magnet: links is 1; give 4 or more"),
         ('name = "a"\n[planned]\nwait_s = 0', {}, r"node.toml: planned: wait_s is 0; give more than 0"),

@@ -12,9 +12,11 @@ from trellis.protocols.effects import Deliver, Left, Send
 from trellis.protocols.gossip_view import GossipViewConfig
 from trellis.protocols.magnet import MagnetConfig, MagnetNode
 from trellis.protocols.magnet.messages import Publish, ToHome
-from trellis.protocols.mesh import CODECS, MagnetOverlay, MeshNode, SpiderCastOverlay, VitisOverlay
+from trellis.protocols.mesh import CODECS, MeshNode
+from trellis.protocols.mesh.magnet import MagnetOverlay
 from trellis.protocols.mesh.node import TOPIC_BYTES
-from trellis.protocols.mesh.spidercast import SURE_ROUNDS
+from trellis.protocols.mesh.spidercast import SURE_ROUNDS, SpiderCastOverlay
+from trellis.protocols.mesh.vitis import VitisOverlay
 from trellis.protocols.oscar import Peer
 from trellis.protocols.oscar.labels import hashed
 from trellis.protocols.spidercast import SpiderCastConfig, SpiderCastNode
@@ -98,7 +100,7 @@ def test_several_subscriptions_at_once_are_one_change_of_place():
 
 def test_a_view_is_no_proof_before_gossip_had_time_to_go_round():
     node = SpiderCastNode("me", ("t",), Random(1), SpiderCastConfig(), contacts=["seed"], gossip=GossipViewConfig())
-    overlay = SpiderCastOverlay(node, 1)
+    overlay = SpiderCastOverlay(node)
     mesh = MeshNode(overlay, ("t",), DeliveryConfig())
     mesh.start()
     for _ in range(SURE_ROUNDS):
@@ -113,7 +115,7 @@ def test_a_view_is_no_proof_before_gossip_had_time_to_go_round():
 def test_a_view_is_no_proof_either_when_a_neighbour_has_just_been_lost():
     """Found by seed 1179: a partition made its side believe that nobody else subscribes."""
     node = SpiderCastNode("me", ("t",), Random(1), SpiderCastConfig(), contacts=["seed"], gossip=GossipViewConfig())
-    overlay = SpiderCastOverlay(node, 1)
+    overlay = SpiderCastOverlay(node)
     mesh = MeshNode(overlay, ("t",), DeliveryConfig())
     mesh.start()
     mesh.on_message("other", Connect("greedy", 0, 3, ("t",), Stamp(1, 0)))
@@ -126,7 +128,7 @@ def test_a_view_is_no_proof_either_when_a_neighbour_has_just_been_lost():
 
 def test_a_seed_is_spoken_to_again_now_and_then():
     node = SpiderCastNode("me", ("t",), Random(1), SpiderCastConfig(), contacts=["seed"], gossip=GossipViewConfig())
-    SpiderCastOverlay(node, 1)
+    SpiderCastOverlay(node)
     assert node.membership is not None
     node.membership.sampling.contacts.heard("seed")
     partners = []

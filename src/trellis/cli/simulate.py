@@ -23,21 +23,18 @@ from trellis.cli.reading import Reading, reading_of, reading_parameters
 from trellis.cli.values import SYSTEM_OPTIONS, among
 from trellis.errors import InputError
 from trellis.files import removed_on_failure
+from trellis.protocols.overlays import OVERLAYS
 
 if TYPE_CHECKING:
     from trellis.simulate.run import Progress
     from trellis.simulate.system import System
 
-# The order of the papers; help lists them so.
 PROTOCOLS = {
-    "omen": "OMen: repaired locally from backup sets that gossip keeps ready.",
-    "spidercast": "SpiderCast: every topic covered K times, greedily and at random.",
+    **{name: overlay.about for name, overlay in OVERLAYS.items()},
     "similarity": "SpiderCast's baseline: links to similar and to random nodes.",
     "random": "SpiderCast's baseline: random links.",
-    "vitis": "Vitis: clusters of similar nodes, joined by relay paths over a small-world ring.",
     "rvr": "Vitis' baseline: rendezvous routing, oblivious to subscriptions.",
     "opt": "Vitis' baseline: an overlay per topic, with correlation.",
-    "magnet": "Magnet: similar nodes side by side on a skewed ring, with multicast trees.",
     "scribe": "Magnet's baseline: the same trees on a ring of uniform identifiers.",
     "delivery": "Delivery over OMen or SpiderCast: exactly once, in order, acknowledged by copies.",
 }

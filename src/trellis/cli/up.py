@@ -15,9 +15,10 @@ import msgspec
 import typer
 
 from trellis.cli.common import AsJson, examples, note, setting, show, table
-from trellis.cli.values import OVERLAYS, among
+from trellis.cli.values import among
 from trellis.errors import InputError
 from trellis.files import expect_writable
+from trellis.protocols.overlays import OVERLAYS, overlay_of
 
 if TYPE_CHECKING:
     from trellis.fleet.clients import ClientKind
@@ -98,7 +99,9 @@ def up(
             rich_help_panel=_FAULTS,
         ),
     ] = None,
-    overlay: Annotated[str, typer.Option(help="Protocol for the links.", autocompletion=among(OVERLAYS))] = "omen",
+    overlay: Annotated[
+        str, typer.Option(help="Protocol for the links.", autocompletion=among(tuple(OVERLAYS)))
+    ] = "omen",
     plan: Annotated[
         str | None,
         typer.Option(
@@ -231,11 +234,11 @@ def _kill_every(given: float | None, nodes: int, hang: bool) -> float:
 def _planned(plan: str | None, wanted: Any, fleet: Any, config: Any) -> dict[str, tuple[str, ...]]:
     from trellis.fleet.planned import low_links, neighbors_of, read_links
 
-    is_able = fleet.overlay == "omen" and fleet.client_kind == "trellis"
+    is_able = overlay_of(fleet.overlay).takes_plans and fleet.client_kind == "trellis"
     if plan == "none" or (plan is None and not is_able):
         return {}
     if not is_able:
-        who = fleet.overlay if fleet.overlay != "omen" else "a node whose clients speak MQTT"
+        who = fleet.overlay if not overlay_of(fleet.overlay).takes_plans else "a node whose clients speak MQTT"
         raise InputError("--plan", f"{who} starts without a plan", "leave it out")
     present = {name: topics for name, topics in wanted.items() if name not in config.absent}
     links = low_links(present, config.seed) if plan in (None, "lowoda") else read_links(Path(plan), wanted)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from trellis.protocols.overlays import OVERLAYS
+
 Offer = Callable[[str], list[tuple[str, str]]]
 Values = Iterable[str] | Mapping[str, str]
 
@@ -27,7 +29,6 @@ CANDIDATES = {
     "sampled": "a few for each node",
 }
 GREEDY_ALGORITHMS = ("lowoda", "gm", "minmax")
-OVERLAYS = ("omen", "spidercast", "vitis", "magnet")  # that a live mesh can keep
 FORMATS = {  # of raw files, by the job of `trellis pipeline` that reads them
     "social": ("edges", "facebook", "twitter"),
     "edits": ("wikipedia",),
@@ -44,7 +45,7 @@ SYSTEM_OPTIONS = {  # options of `trellis simulate PROTOCOL` that take one of a 
     "tree": ("graft", "greedy-path"),
     "sampling": ("as-written", "uniform"),
     "hop_limit": ("at-most", "below"),
-    "overlay": OVERLAYS,
+    "overlay": tuple(OVERLAYS),
 }
 LOG_LEVELS = ("debug", "info", "warning", "error")
 SPARK_LOG_LEVELS = ("off", "fatal", "error", "warn", "info", "debug")

@@ -31,6 +31,7 @@ from trellis.fleet.traffic import number_in
 from trellis.fleet.watch import AdminPort, Snapshot
 from trellis.live.client import ClientError
 from trellis.live.config import read_config
+from trellis.protocols.overlays import overlay_of
 
 _SEEDS_MAX = 5
 _STARTING_MAX = max(2, os.cpu_count() or 1)  # processes that start at the same time
@@ -39,9 +40,6 @@ _START_S = 30.0  # with one second for each node: how long a node waits for its 
 _PLAIN = re.compile(r"[^A-Za-z0-9_.-]")
 
 State = Literal["down", "starting", "up", "hung", "leaving"]
-
-
-TOPIC_CONNECTED = ("omen", "spidercast")  # overlays that connect a topic through its subscribers alone
 
 
 class FleetConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +59,7 @@ class FleetConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_topic_connected(self) -> bool:
-        return self.overlay in TOPIC_CONNECTED
+        return overlay_of(self.overlay).connects_topics
 
 
 @dataclass(eq=False)

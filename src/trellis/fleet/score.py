@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from trellis.fleet.fleet import TOPIC_CONNECTED
+from trellis.protocols.overlays import overlay_of
 
 # Keys of the JSON output that differ from the names of their fields. Scripts read them, so they stay as they are.
 _KEYS = {
@@ -79,7 +79,7 @@ class Score(msgspec.Struct, kw_only=True, rename=_KEYS):
 
     def faults(self) -> Iterator[str]:
         """Yield what was wrong with the run. It was good if there is nothing."""
-        promises = self.overlay in TOPIC_CONNECTED
+        promises = overlay_of(self.overlay).connects_topics
         if not self.published:
             yield "nothing was published"
         elif not self.acknowledged:
@@ -119,7 +119,7 @@ class Score(msgspec.Struct, kw_only=True, rename=_KEYS):
         if self.forgone:
             parts.append(f"{self.forgone:,} lost with all their copies at once, which copies do not survive")
         parts.append(f"{self.duplicates:,} twice, as {self._bound} allow" if self.duplicates else "nothing twice")
-        if self.overlay in TOPIC_CONNECTED:
+        if overlay_of(self.overlay).connects_topics:
             parts.append("every topic whole")
         if self.faults_asked and not self.faults_done:
             parts.append("but no fault happened: the run was over before the first one was due")

@@ -17,7 +17,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Any, get_type_hints
 
 import msgspec
 
@@ -34,6 +34,7 @@ from trellis.protocols.magnet.config import MagnetConfig
 from trellis.protocols.mesh.node import topic_bytes
 from trellis.protocols.mqtt.config import MqttConfig, shown
 from trellis.protocols.omen.config import OMenConfig
+from trellis.protocols.overlays import overlay_of
 from trellis.protocols.spidercast.config import SpiderCastConfig
 from trellis.protocols.vitis.config import VitisConfig
 from trellis.protocols.wire import TOPICS_BYTES_MAX, TOPICS_MAX, name_fault, node_name_fault
@@ -226,8 +227,9 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     topics: tuple[str, ...] = ()
     """Topics that the node always subscribes to, whether or not a client does."""
 
-    overlay: Literal["omen", "spidercast", "vitis", "magnet"] = "omen"
-    """The protocol that chooses and repairs links. All nodes of a cluster run the same one."""
+    overlay: str = "omen"
+    """The protocol that chooses and repairs links: omen, spidercast, vitis or magnet. All nodes of a cluster run the
+    same one."""
 
     insecure: bool = False
     """Whether the node may listen beyond loopback without TLS."""
@@ -276,7 +278,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             if not self.tls and not self.insecure and not is_loopback(host):
                 remedy = "configure [tls], or say --insecure (insecure = true)"
                 raise InputError(field, f"{host} is beyond loopback and there is no TLS", remedy)
-        if self.planned.neighbours and self.overlay != "omen":
+        if not overlay_of(self.overlay).takes_plans and self.planned.neighbours:
             raise InputError("planned.neighbours", f"{self.overlay} chooses its links by itself", "leave them out")
         # Keep a queue from filling up with delivery frames. Otherwise a neighbor that lacks many messages is cut off as
         # slow each time it reconnects to get them.

@@ -28,6 +28,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from hashlib import blake2b
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -37,6 +38,7 @@ from trellis.live.seeds import Names, Seeds, bounded
 from trellis.live.window import Window
 from trellis.protocols.delivery.outcome import CANARY
 from trellis.protocols.effects import NodeId, Topic
+from trellis.protocols.overlays import overlay_of
 
 if TYPE_CHECKING:
     from trellis.live.shell import LiveNode
@@ -362,11 +364,5 @@ def not_ready(node: LiveNode) -> str:
 
 def period_s(node: LiveNode) -> float:
     """Return the seconds between two heartbeats of the overlay."""
-    config = node.config
-    period_ms = {
-        "omen": config.omen.period_ms,
-        "spidercast": config.spidercast.heartbeat_ms,
-        "vitis": config.vitis.period_ms,
-        "magnet": config.magnet.skewed.beat_ms,
-    }
-    return period_ms[config.overlay] / 1_000
+    period_ms: float = attrgetter(overlay_of(node.config.overlay).heartbeat)(node.config)
+    return period_ms / 1_000

@@ -31,6 +31,7 @@ from trellis.live.link_requests import VIA_MAX
 from trellis.live.reasons import why_not
 from trellis.live.view import SNAPSHOT, RequestTold, Snapshot
 from trellis.protocols.effects import NodeId, Topic
+from trellis.protocols.overlays import OVERLAYS
 
 ASK_S = 5.0  # limit for one answer of an admin port
 CHANGE_S = 15.0  # limit for one change
@@ -109,7 +110,7 @@ class Fleet:
         if not first:
             return
         overlays = {told.overlay for told in found}
-        if overlays != {"omen"}:
+        if len(overlays) != 1 or not all(one in OVERLAYS and OVERLAYS[one].takes_plans for one in overlays):
             what = f"the overlay is {' and '.join(sorted(overlays))}, which chooses its links by itself"
             raise InputError("", what, "links can be changed in a mesh of OMen alone")
         for told in found:

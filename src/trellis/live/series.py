@@ -17,7 +17,7 @@ from trellis.live.health import KINDS, unready
 from trellis.live.link_requests import link_counts
 from trellis.live.metrics import Exposition, Labels, cpu_seconds, resident_bytes, slug
 from trellis.live.repair_times import BOUNDS_MS, CAUSES
-from trellis.protocols.mesh.codecs import UNIONS
+from trellis.protocols.mesh.codecs import union_of
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.pieces import DROPPED as PIECES_DROPPED
 from trellis.protocols.pieces.messages import Give, Want
@@ -259,7 +259,7 @@ def _streams(page: Exposition, node: LiveNode) -> None:
 
 
 def _traffic(page: Exposition, node: LiveNode) -> None:
-    union = get_args(UNIONS[node.config.overlay])
+    union = get_args(union_of(node.config.overlay))
     # A message that travels in pieces is counted under its own kind. The messages that give or ask for pieces are
     # counted only when they go out.
     for way, traffic, kinds_there in (("in", node.traffic_in, union), ("out", node.traffic_out, (*union, Give, Want))):

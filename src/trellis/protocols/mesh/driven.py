@@ -16,7 +16,7 @@ REVISIT_ROUNDS = 20
 class DrivenOverlay(Overlay, Protocol):
     """An overlay below a mesh node.
 
-    `OMenOverlay`, `SpiderCastOverlay`, `VitisOverlay` and `MagnetOverlay` implement it.
+    `trellis.protocols.overlays` lists the adapters that implement it.
     """
 
     telling: frozenset[type]  # messages by which interests of neighbors may change

@@ -19,9 +19,28 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from trellis.protocols.effects import Effects, Incarnation, Left, NodeId, Send, Topic
+from trellis.protocols.magnet.messages import MagnetControl
 from trellis.protocols.magnet.node import MagnetNode
 from trellis.protocols.mesh.driven import REVISIT_ROUNDS
+from trellis.protocols.newscast import NewscastReply, NewscastRequest
 from trellis.protocols.oscar.labels import hashed
+from trellis.protocols.oscar.messages import OscarMessage
+from trellis.protocols.overlays import Birth
+
+MESSAGES = MagnetControl | OscarMessage | NewscastRequest | NewscastReply
+
+
+def make_magnet(birth: Birth) -> MagnetOverlay:
+    """Return the overlay of a live node."""
+    node = MagnetNode(
+        birth.name,
+        birth.topics,
+        birth.random,
+        birth.config.magnet,
+        contacts=birth.contacts,
+        incarnation=birth.incarnation,
+    )
+    return MagnetOverlay(node)
 
 
 class MagnetOverlay:

@@ -2,15 +2,45 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
 from trellis.protocols.effects import Effects, Incarnation, NodeId, Topic
+from trellis.protocols.omen.links.planned import Plan
 from trellis.protocols.omen.me import run_of
 from trellis.protocols.omen.messages import Connect, ConnectOk, Heartbeat
 from trellis.protocols.omen.node import OMenNode
+from trellis.protocols.overlays import Birth
 from trellis.protocols.ring import identifier
+
+
+def make_omen(birth: Birth) -> OMenOverlay:
+    """Return the overlay of a live node. The name of the cluster is the seed that all its nodes share."""
+    config = birth.config
+    node = OMenNode(
+        birth.name,
+        birth.topics,
+        birth.random,
+        config.omen,
+        contacts=birth.contacts,
+        plan=_plan(birth),
+        incarnation=birth.incarnation,
+        seed=config.cluster,
+    )
+    return OMenOverlay(node)
+
+
+def _plan(birth: Birth) -> Plan:
+    """Return the plan for the node's first links.
+
+    Nodes that started at most `wait_s` before this one count as started together with it. Incarnations count tenths of
+    a second (`clock.life_now`), hence the factor 10.
+    """
+    wait_s, neighbours = birth.config.planned.wait_s, birth.config.planned.neighbours
+    periods = math.ceil(1_000 * wait_s / birth.config.omen.period_ms)
+    return Plan(neighbours=neighbours, periods=periods, oldest=birth.incarnation - round(10 * wait_s))
 
 
 class OMenOverlay:

@@ -15,11 +15,28 @@ import msgspec
 
 from trellis.protocols.effects import Effects, Incarnation, Left, NodeId, Topic
 from trellis.protocols.mesh.driven import REVISIT_ROUNDS
-from trellis.protocols.spidercast.messages import Connect, ConnectOk, Heartbeat
+from trellis.protocols.newscast import NewscastReply, NewscastRequest
+from trellis.protocols.overlays import Birth
+from trellis.protocols.spidercast.messages import Connect, ConnectOk, Heartbeat, SpiderCastMessage
 from trellis.protocols.spidercast.node import SpiderCastNode
 from trellis.protocols.topics import places
 
+MESSAGES = SpiderCastMessage | NewscastRequest | NewscastReply
 SURE_ROUNDS = 10  # News reaches all of n nodes in about log2(n) rounds. Losses cost a few more.
+
+
+def make_spidercast(birth: Birth) -> SpiderCastOverlay:
+    """Return the overlay of a live node, which builds its view by gossip."""
+    node = SpiderCastNode(
+        birth.name,
+        birth.topics,
+        birth.random,
+        birth.config.spidercast,
+        contacts=birth.contacts,
+        gossip=birth.config.gossip,
+        incarnation=birth.incarnation,
+    )
+    return SpiderCastOverlay(node)
 
 
 class SpiderCastOverlay:
@@ -28,8 +45,9 @@ class SpiderCastOverlay:
     has_homes, relays, changes = False, False, 0
     telling = frozenset[type]((Heartbeat, Connect, ConnectOk))
 
-    def __init__(self, node: SpiderCastNode, incarnation: int) -> None:
-        self.node, self.id, self.table, self.incarnation = node, node.id, node.me.table, Incarnation(incarnation)
+    def __init__(self, node: SpiderCastNode) -> None:
+        self.node, self.id, self.table = node, node.id, node.me.table
+        self.incarnation = Incarnation(node.me.stamp.incarnation)
         if node.membership is not None:
             node.membership.sampling.contacts.revisit_rounds = REVISIT_ROUNDS
         # The round in which we began to take part in a topic, or lost a neighbor on it. 0 at first.

@@ -21,9 +21,25 @@ import msgspec
 from trellis.protocols.effects import Effects, Incarnation, Left, NodeId, Send, Topic
 from trellis.protocols.lookup import closeness
 from trellis.protocols.mesh.driven import REVISIT_ROUNDS
+from trellis.protocols.overlays import Birth
 from trellis.protocols.ring import identifier
-from trellis.protocols.vitis.messages import Profile, Relay, Unlink
+from trellis.protocols.vitis.messages import Gossip, Leave, Profile, Relay, Unlink
 from trellis.protocols.vitis.node import VitisNode
+
+MESSAGES = Gossip | Profile | Unlink | Relay | Leave
+
+
+def make_vitis(birth: Birth) -> VitisOverlay:
+    """Return the overlay of a live node."""
+    node = VitisNode(
+        birth.name,
+        birth.topics,
+        birth.random,
+        birth.config.vitis,
+        contacts=birth.contacts,
+        incarnation=birth.incarnation,
+    )
+    return VitisOverlay(node)
 
 
 class VitisOverlay:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 
 from trellis.errors import InputError
+from trellis.protocols.overlays import OVERLAYS, load
 from trellis.simulate.system import System
 
 # name -> module, and the function or class in it that makes the system from its options
 SYSTEMS = {
-    "omen": "trellis.simulate.systems.omen:OMen",
-    "spidercast": "trellis.simulate.systems.spidercast:SpiderCast",
+    **{name: overlay.system for name, overlay in OVERLAYS.items()},
     "similarity": "trellis.simulate.systems.spidercast:Similarity",
     "random": "trellis.simulate.systems.spidercast:RandomLinks",
-    "magnet": "trellis.simulate.systems.magnet:Magnet",
     "scribe": "trellis.simulate.systems.scribe:Scribe",
-    "vitis": "trellis.simulate.systems.vitis:Vitis",
     "rvr": "trellis.simulate.systems.rvr:Rvr",
     "opt": "trellis.simulate.systems.opt:Opt",
     "delivery": "trellis.simulate.systems.delivery:Delivery",
@@ -32,6 +29,5 @@ def maker_of(name: str) -> Callable[..., System]:
     if name not in SYSTEMS:
         known = ", ".join(sorted(set(SYSTEMS) - set(TOYS)))
         raise InputError("", f'no protocol is called "{name}"', f"choose from {known}")
-    module, _, attribute = SYSTEMS[name].partition(":")
-    maker: Callable[..., System] = getattr(import_module(module), attribute)
+    maker: Callable[..., System] = load(SYSTEMS[name])
     return maker

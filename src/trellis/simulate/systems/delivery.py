@@ -28,16 +28,9 @@ from trellis.errors import InputError
 from trellis.protocols.delivery import DeliveryConfig
 from trellis.protocols.delivery.outcome import Acknowledged, ClientId, NotAcknowledged, Outcome, Published
 from trellis.protocols.effects import Effect, Effects, NodeId, SetTimer, Topic
-from trellis.protocols.mesh import (
-    CODECS,
-    DrivenOverlay,
-    MagnetOverlay,
-    MeshNode,
-    OMenOverlay,
-    SpiderCastOverlay,
-    VitisOverlay,
-)
+from trellis.protocols.mesh import CODECS, DrivenOverlay, MeshNode
 from trellis.protocols.node import ProtocolNode
+from trellis.protocols.overlays import load, overlay_of
 from trellis.simulate.schedule import FaultPlan
 from trellis.simulate.system import System, Watcher, World
 from trellis.simulate.systems import maker_of
@@ -45,13 +38,6 @@ from trellis.simulate.systems.delivery_ledger import Ledger, Publication
 
 _LATE_MS = 5_000  # If only the last publications are judged, they happen within this time.
 _OUTCOMES = frozenset(get_args(Outcome))
-# By overlay: options of its system, and how a node of it is driven, given its incarnation.
-_OVERLAYS: dict[str, tuple[dict[str, Any], Callable[[Any, int], DrivenOverlay]]] = {
-    "omen": ({}, lambda node, life: OMenOverlay(node)),
-    "spidercast": ({"gossip": True}, SpiderCastOverlay),
-    "vitis": ({"publications": 0}, lambda node, life: VitisOverlay(node)),
-    "magnet": ({}, lambda node, life: MagnetOverlay(node)),
-}
 
 
 class Delivery(System):
@@ -77,8 +63,7 @@ class Delivery(System):
 
         Every field of `DeliveryConfig` can be given by name as well.
         """
-        if overlay not in _OVERLAYS:
-            raise InputError("", f'overlay "{overlay}" is not known', f"choose from {', '.join(_OVERLAYS)}")
+        entry = overlay_of(overlay)
         window_ms = round(window * 1000)
         chosen = {
             "copies": copies,
@@ -92,8 +77,8 @@ class Delivery(System):
         except msgspec.ValidationError as error:
             known = ", ".join(DeliveryConfig.__struct_fields__)
             raise InputError("", f"not a parameter of delivery: {error}", f"choose from {known}") from None
-        options, self.drive = _OVERLAYS[overlay]
-        self.below: System = maker_of(overlay)(**{**options, **(below or {})})
+        self.drive: Callable[[Any], DrivenOverlay] = load(entry.adapter)
+        self.below: System = maker_of(overlay)(**{**entry.below, **(below or {})})
         self.overlay, self.every_ms, self.codec = overlay, every_ms, CODECS[overlay]
         self.first_ms, self.foreign = first_ms, foreign
         self.period_ms = self.below.period_ms
@@ -106,7 +91,7 @@ class Delivery(System):
         self.settle_ms_max = max(self.below.settle_ms_max, 2 * self.settle_ms)
         # Publications from this time on must reach all. None: all publications inside the promise must.
         self.late_ms: int | None = None
-        if overlay in ("vitis", "magnet"):
+        if not entry.connects_topics:
             self.must_settle = False  # Gossip never stops changing links. Promises are checked when the time is over.
             self.settle_ms = self.settle_ms_max = repair_ms + _LATE_MS + slowest + 5_000
             self.late_ms = self.fault_plan.start_ms + self.fault_plan.span_ms + repair_ms
@@ -114,7 +99,7 @@ class Delivery(System):
 
     def make_node(self, node: NodeId, topics: tuple[Topic, ...], random: Random, world: World) -> ProtocolNode:
         assert self.ledger is not None
-        overlay = self.drive(self.below.make_node(node, topics, random, world), world.incarnation(node))
+        overlay = self.drive(self.below.make_node(node, topics, random, world))
         made = Client(self.make_mesh(overlay, topics), self, world)
         self.ledger.clients[node] = made
         return made
@@ -123,7 +108,8 @@ class Delivery(System):
         return MeshNode(overlay, topics, self.config)
 
     def watcher(self, world: World) -> Watcher:
-        self.ledger = Ledger(world, self.config, proves_copies=self.overlay == "omen", late_ms=self.late_ms)
+        proves_copies = overlay_of(self.overlay).proves_copies
+        self.ledger = Ledger(world, self.config, proves_copies=proves_copies, late_ms=self.late_ms)
         return self.ledger
 
     def parameters(self) -> dict[str, Any]:
