@@ -12,6 +12,7 @@ import statistics
 from math import log2
 from typing import Any, cast
 
+import msgspec
 import numpy as np
 
 from trellis.cycles.instance import make_instance
@@ -67,6 +68,9 @@ def system_of(system: str, parameters: Parameters, nodes: int, by_topic: dict[st
     first = FIRST_GAP_MS if nodes >= LARGE else 0  # a large ring needs its first nodes in good places
     gaps = {"join_gap_ms": GAP_MS, "first_gap_ms": first}
     made = cast(Magnet, maker_of(SYSTEMS[system])(**options, **gaps, period_ms=10_000, sample_ms=20_000))
+    if "walk_steps" in parameters:
+        skewed = msgspec.structs.replace(made.config.skewed, walk_steps=int(parameters["walk_steps"]))
+        made.config = msgspec.structs.replace(made.config, skewed=skewed)
     made.trees_ms = made.begins_ms(nodes)[-1] + 10_000
     made.topic_rates = by_topic if parameters.get("alpha") else None  # A-MAG-1: weighted wherever rates differ
     return made
