@@ -35,6 +35,7 @@ DATA = {
     "machines": DataSet("generated machine events (Poisson) for Google's cluster trace of 2011"),
     "skype": DataSet("Skype superpeers, 2,081 nodes, for the paper's sessions of 4,000 nodes"),
     "crowd": DataSet("a generated flash crowd (half as many again join within 10 s) for the Skype sessions"),
+    "wikipedia-jodie": DataSet("a month of edits of 1,000 Wikipedia pages for six years of all pages"),
     "wikipedia-2015": DataSet("one day of Wikipedia edits (2015) for six years of them"),
     "editors": DataSet("generated editors (popularity 1..348, mean 5.4) for six years of Wikipedia edits"),
 }
@@ -43,6 +44,7 @@ RAW = {
     "ego-facebook": "ego-facebook/facebook_combined.txt.gz",
     "google-2011": "google-cluster-2011/machine_events/part-00000-of-00001.csv.gz",
     "skype": "skype-superpeers/SKYPE.avt.gz",
+    "wikipedia-jodie": "wikipedia-jodie/ml_wikipedia.txt.gz",
     "wikipedia-2015": "wikipedia-ticker-2015/wikiticker-2015-09-12-sampled.json.gz",
 }
 FACEBOOK_USERS = 4039
@@ -77,8 +79,8 @@ class AtHand:
     def machines(self) -> str:
         return "google-2011" if self.has("google-2011") else "machines"
 
-    def editors(self) -> str:
-        return "wikipedia-2015" if self.has("wikipedia-2015") else "editors"
+    def editors(self) -> list[str]:
+        return [name for name in ("wikipedia-jodie", "wikipedia-2015") if self.has(name)] or ["editors"]
 
 
 NOTHING, EVERYTHING = AtHand(), AtHand(names=frozenset(RAW))
