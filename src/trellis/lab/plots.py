@@ -36,6 +36,11 @@ def draw(experiment: Experiment, table: Table, paths: Iterable[Path]) -> bool:
     return True
 
 
+def has_figure(experiment: Experiment, table: Table) -> bool:
+    """Return whether `draw` has something to draw."""
+    return any(cases_of(plot, table) for plot in experiment.plots)
+
+
 def cases_of(plot: Plot, table: Table) -> list[Case]:
     if isinstance(plot, Limited):
         plot = plot.lines

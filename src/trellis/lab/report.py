@@ -45,6 +45,12 @@ class Judged(NamedTuple):
         """Whether a row of it is there, be it one that failed."""
         return bool(len(self.table) or self.failures)
 
+    @property
+    def beside(self) -> str:
+        """Return the numbers that stand beside the verdict; empty while rows or seeds are missing."""
+        is_whole = len(self.table) and self.verdict.word != "incomplete"
+        return self.experiment.beside(self.table) if self.experiment.beside and is_whole else ""
+
 
 class Results(Protocol):
     """Rows with their numbers: a folder of the runner (`Store`), or rows that are kept (`Kept`)."""
