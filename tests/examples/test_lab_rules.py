@@ -143,7 +143,7 @@ def kept(system: str, told: dict) -> dict:
         "join |S| %": 1.6, "leave |S| %": 1.6, "|S| %": 1.6,
         "join changes": changed, "leave changes": changed * (1 if system == "rebuild" else 2.5),
         "join ratio %": 0.07, "leave ratio %": 0.17,
-        "seconds": seconds * (1 if system == "rebuild" else 2.5),
+        "seconds": seconds * (1 if system == "rebuild" else 2.5), "rebuild seconds": 1.0,
         "changes": changed * (1 if system == "rebuild" else 1.75),
     }  # fmt: skip
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from examples.test_lab_rules import GOOD
 from trellis.lab.catalogue import catalogue
 from trellis.lab.experiment import Case, Experiment, Row, cases, merged
 from trellis.lab.inputs import DATA, NOTHING, AtHand, substitutes
@@ -320,3 +323,40 @@ def test_sizes_that_vary_are_compared_with_their_own_mean():
                 return {"degree": 10 if told["subs"] == fixed else 10 + percent / 10, "near_mean": 1}
 
             assert len(judged_by(name, found)) == fails
+
+
+def test_times_are_divided_by_those_of_a_rebuild_in_the_same_process():
+    """[EXPERIMENTS 1] Rows of the rebuild itself may come from a faster machine: they change no ratio of times."""
+
+    def found(speed):
+        def of(system, told):
+            rebuild = {"seconds": speed, "changes": 1000.0, "join seconds": speed, "leave seconds": speed}
+            mine = {"join seconds": 0.0005, "leave seconds": 0.002, "rebuild seconds": 1.0, "changes": 5.0}
+            return rebuild if system == "rebuild" else {**mine, "|S| %": 1.6}
+
+        return of
+
+    for name in ("shadows-fig7", "shadows-abs"):
+        assert judged_by(name, found(1.0)) == judged_by(name, found(0.001)) == []
+
+
+@pytest.mark.parametrize("name", ["omen-fig10a", "omen-fig10b", "omen-fig10c"])
+def test_times_of_different_commits_are_never_reproduced(name):
+    one, table = catalogue()[name], Table()
+    for case in one.cases("paper", NOTHING):
+        table.add(case, 1, GOOD[name](case.system, dict(case.parameters)))
+    assert "different commits" not in judge(one, table, "paper", NOTHING, ["abc"]).reason
+    verdict = judge(one, table, "paper", NOTHING, ["abc", "def"])
+    assert verdict.word == "shape only"
+    assert "times of different commits are compared (abc, def): run all rows again at one" in verdict.reason
+
+
+def test_a_run_of_shadows_times_a_rebuild_between_its_rounds():
+    from trellis.lab.inputs import Inputs
+    from trellis.lab.measures.shadows import REBUILT_EVERY, maintained
+
+    told = {"nodes": 60, "rounds": 2 * REBUILT_EVERY, "popularity": "unif", "coverage": 1}
+    steps, seconds = maintained("shadows(greedy)", told, 1, Inputs(Path()))["rebuild seconds"]
+    assert steps == [REBUILT_EVERY, 2 * REBUILT_EVERY]
+    assert min(seconds) > 0
+    assert "rebuild seconds" not in maintained("rebuild", told, 1, Inputs(Path()))

@@ -12,7 +12,8 @@ from trellis.lab.verdict import Verdict, judged
 SHOWN_MAX = 3  # cases that a reason names
 
 
-def judge(experiment: Experiment, table: Table, scale: str, at_hand: AtHand) -> Verdict:
+def judge(experiment: Experiment, table: Table, scale: str, at_hand: AtHand, commits: Sequence[str] = ()) -> Verdict:
+    """Return the verdict. `commits`: the different states of the sources that made the rows."""
     if experiment.not_yet:
         return Verdict("not yet", reason=experiment.not_yet)
     if experiment.no_data:
@@ -33,7 +34,10 @@ def judge(experiment: Experiment, table: Table, scale: str, at_hand: AtHand) -> 
     except Missing as gap:
         return Verdict("incomplete", reason=str(gap))
     is_model = any(case.parameters.get("model") == "converged" for case in cases)
-    return judged(rule, limits(experiment, scale, at_hand), is_model=is_model)
+    found = limits(experiment, scale, at_hand)
+    if experiment.is_timed and len(commits) > 1:
+        found.append(f"times of different commits are compared ({', '.join(commits)}): run all rows again at one")
+    return judged(rule, found, is_model=is_model)
 
 
 def limits(experiment: Experiment, scale: str, at_hand: AtHand) -> list[str]:

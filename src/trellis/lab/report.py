@@ -106,13 +106,14 @@ def judged_one(
     wanted = {case.identity for case in cases}
     mine = [outcome for outcome in outcomes if outcome.row.case.identity in wanted]
     table = results.table(cases, mine)
+    commits = sorted({str(outcome.about.get("commit") or "unknown") for outcome in mine})
     return Judged(
         experiment,
-        judge(experiment, table, scale, at_hand),
+        judge(experiment, table, scale, at_hand, commits),
         table,
         table.seeds(),
         sum(float(outcome.about.get("cpu_seconds", 0.0)) for outcome in mine),
-        sorted({str(outcome.about.get("commit") or "unknown") for outcome in mine}),
+        commits,
         [f"{outcome.row.case.system}, seed {outcome.row.seed}: {outcome.error}" for outcome in mine if outcome.error],
         provisional(experiment, table, scale),
         data_used(experiment, scale, at_hand),
