@@ -33,7 +33,7 @@ from trellis.lab.verdict import WORDS, Check
 
 SHOWN = ("paper", "beyond")  # scales
 LETTERS = 118
-DRAWING = 1  # raised by one when plots look different from now on
+DRAWING = 2  # raised by one when plots look different from now on
 ENGINES = {
     "cycles": "the [cycle engine](../cycles.md): gossip round by round on arrays",
     "events": "the [event engine](../simulator-engine.md): the protocol's own code, message by message",
@@ -130,8 +130,14 @@ def _draw(one: Judged, path: Path) -> bool:
 
 
 def _rounded(line: str) -> str:
-    """A tenth of a point is as exact as a plot needs to be, and half as many letters."""
-    return re.sub(r"-?\d+\.\d{2,}", lambda found: f"{float(found[0]):.1f}".removesuffix(".0"), line).strip()
+    """Round coordinates, never words: a tenth of a point is as exact as a plot needs to be."""
+    words = re.split(r"(>[^<]*<)", line)  # text between tags has odd places
+    shorter = (_rounded_part(one) if place % 2 == 0 else one for place, one in enumerate(words))
+    return "".join(shorter).strip()
+
+
+def _rounded_part(text: str) -> str:
+    return re.sub(r"-?\d+\.\d{2,}", lambda found: f"{float(found[0]):.1f}".removesuffix(".0"), text)
 
 
 # Text
