@@ -163,10 +163,13 @@ def _scale(axes: Axes, plot: Lines | Over | Bars) -> None:
 
 def _heights(axes: Axes) -> np.ndarray:
     """Return the values that lines and bars show, without their intervals."""
-    lines = [np.asarray(line.get_ydata(), float).ravel() for line in axes.get_lines() if line.get_marker() not in "_|"]
+    lines = [
+        np.asarray(line.get_ydata(), float).ravel() for line in axes.get_lines() if str(line.get_marker()) not in "_|"
+    ]
     bars = [np.array([patch.get_height()], float) for patch in axes.patches if hasattr(patch, "get_height")]
-    found = np.concatenate([np.zeros(0), *lines, *bars])
-    return found[np.isfinite(found)]
+    found: np.ndarray = np.concatenate([np.zeros(0), *lines, *bars])
+    finite: np.ndarray = found[np.isfinite(found)]
+    return finite
 
 
 def _look(place: int) -> dict[str, Any]:

@@ -223,7 +223,7 @@ def checked_links(name: str, network: Rounds, interests: Interests) -> tuple[IdA
         raise InputError(
             name, f"the link ({twice[0]}, {twice[1]}) is given {counts.max()} times", "give each link once"
         )
-    return u, v
+    return u.astype(np.int32), v.astype(np.int32)
 
 
 def _checked_count(name: str, told: Any) -> float:
