@@ -88,7 +88,7 @@ def test_systems_of_both_engines_stand_in_one_table_with_intervals(tmp_path):
     line = found.cell("line", "links")
     assert line.values == (6, 7)  # seeds 1 and 2
     assert line.half_width == pytest.approx(12.706 * 0.5, rel=1e-3)  # Student's t with one degree of freedom
-    assert found.cell("line", "messages").mean > 0
+    assert found.cell("line", "messages, cycles").mean > 0
     assert found.cell("spidercast", "degree mean", "cycles").mean == 3
     assert found.cell("lowoda", "split topics").mean == 0
     with pytest.raises(InputError, match="several engines"):
@@ -112,6 +112,21 @@ def test_events_are_measured_where_a_system_disseminates_them():
         found.cell("line (ends 3)", "delay")
 
 
+def test_messages_of_the_two_engines_stand_in_columns_of_their_own():
+    """They count different things, so no reader should compare a number of one engine with one of the other."""
+    found = lab.compare(["spidercast", "line", "lowoda"], INTERESTS, seeds=1, engine="both", rounds=20)
+    columns = {(one["system"], one["engine"]): [name for name in one if name.startswith("messages")]
+               for one in found.rows()}  # fmt: skip
+    assert columns == {
+        ("spidercast", "events"): ["messages, events"],
+        ("spidercast", "cycles"): ["messages, cycles"],
+        ("line", "cycles"): ["messages, cycles"],
+        ("lowoda", "central"): [],
+    }
+    with pytest.raises(InputError, match="messages, events was not measured"):
+        found.cell("line", "messages, events")
+
+
 def test_interests_may_be_drawn_for_each_seed():
     sizes = {3: 4, 9: 6}
     found = lab.compare(
@@ -130,6 +145,24 @@ class Broken(Line):
 class Astray(Line):
     def links(self):
         return [0], [99]
+
+
+def network(links=((0,), (1,)), sent=0, changed=False):
+    """Return a maker of networks that give these links, this count of messages and this answer of `cycle`."""
+
+    class Made:
+        messages = sent
+
+        def __init__(self, interests, seed):
+            pass
+
+        def cycle(self):
+            return changed
+
+        def links(self):
+            return links
+
+    return Made
 
 
 def bad(make, engine="cycles"):
@@ -158,7 +191,31 @@ def bad(make, engine="cycles"):
         (lambda: bad(lambda: 3, "events"), "which is no System"),
         (lambda: bad(lambda interests, seed: 3), "has no method `cycle`"),
         (lambda: bad(Broken), "bad, engine cycles, seed 1: ValueError: no such luck; mend the system"),
-        (lambda: bad(Astray), "a link leads to a node that there is not"),
+        (lambda: bad(Astray), "bad: a link leads to a node that there is not: link 0 is (0, 99), nodes are 0 to 7"),
+        (lambda: bad(network(([0], [-1]))), "bad: a link leads to a node that there is not: link 0 is (0, -1)"),
+        (lambda: bad(network(([3, 2], [4, 2]))), "bad: a node is linked to itself: link 1 is (2, 2)"),
+        (lambda: bad(network(([3, 4], [4, 3]))), "bad: the link (3, 4) is given 2 times"),
+        (lambda: bad(network(([0, 1], [2]))), "bad: its links have 2 first ends and 1 second ends"),
+        (lambda: bad(network(([0.0], [1]))), "bad: the first ends of its links have 0.0, which is no place"),
+        (lambda: bad(network(([0], [float("nan")]))), "bad: the second ends of its links have nan"),
+        (lambda: bad(network((["n0"], ["n1"]))), "bad: the first ends of its links have 'n0'"),
+        (lambda: bad(network(([True], [1]))), "bad: the first ends of its links have True"),
+        (lambda: bad(network(([[0, 1]], [[1, 2]]))), "bad: the first ends of its links have [0, 1]"),
+        (lambda: bad(network(None)), "bad: `links` returned None"),
+        (lambda: bad(network(changed=None)), "bad: `cycle` returned None"),
+        (lambda: bad(network(sent=-3)), "bad: its attribute `messages` is -3"),
+        (lambda: bad(network(sent=float("nan"))), "bad: its attribute `messages` is nan"),
+        (lambda: bad(network(sent="many")), "bad: its attribute `messages` is 'many'"),
+        (lambda: bad(network(sent=None)), "bad: its attribute `messages` is None"),
+        (lambda: lab.compare(["lowoda"], INTERESTS, seeds=-2), "seeds=-2: names no seed"),
+        (lambda: lab.compare(["lowoda"], INTERESTS, seeds="12"), "seeds='12': names no seed"),
+        (lambda: lab.compare(["lowoda"], INTERESTS, seeds=[1, "2"]), "seeds: '2': is no seed"),
+        (lambda: lab.compare(["lowoda"], INTERESTS, seeds=[-1]), "seeds: -1: is no seed"),
+        (lambda: lab.compare(["lowoda"], INTERESTS, seeds=[True]), "seeds: True: is no seed"),
+        (lambda: lab.compare(["lowoda"], INTERESTS, seeds=[2**40]), "is no seed; give whole numbers from 0 to"),
+        (lambda: lab.compare(["lowoda"], INTERESTS, seeds=[4, 5, 4]), "seeds: 4: is listed twice"),
+        (lambda: lab.compare(["lowoda"], INTERESTS, seeds=1.5), "seeds=1.5: names no seed"),
+        (lambda: lab.compare(["lowoda"], trellis.Interests.from_pairs({})), "the interests for seed 1 have no nodes"),
     ],
 )
 def test_a_mistake_is_told_in_one_sentence(wrong, says):

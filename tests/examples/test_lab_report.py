@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from trellis.cli.main import run
 from trellis.lab.catalogue import catalogue
-from trellis.lab.experiment import Case
+from trellis.lab.experiment import Bars, Case
 from trellis.lab.inputs import NOTHING, AtHand
 from trellis.lab.numbers import numbers_of
 from trellis.lab.page import summary_table
+from trellis.lab.pages import _rounded
 from trellis.lab.plots import draw
 from trellis.lab.report import Judged
 from trellis.lab.runner import run_row
@@ -81,3 +83,30 @@ def test_cases_without_the_parameter_of_a_line_are_a_limit_where_the_plot_asks_f
     assert draw(one, table, [tmp_path / "figure.svg"])
     text = (tmp_path / "figure.svg").read_text("utf-8")
     assert "Vitis on perfect tables, level high" in text
+
+
+def test_rounding_a_figure_changes_no_text_of_it():
+    """Ticks at 0.05 and 0.15 must not both read 0.1."""
+    line = '<path d="M 1.2345 6.789"/><text x="3.14159">0.125</text>'
+    assert _rounded(line) == '<path d="M 1.2 6.8"/><text x="3.1">0.125</text>'
+
+
+def ticks_of(plot, found, tmp_path):
+    """Return the numbers on the axes of a figure with this plot, and its text."""
+    case, table = Case("m.m", "s", {"nodes": 1}), Table()
+    for seed in (1, 2):
+        table.add(case, seed, found)
+    one = replace(catalogue()["vitis-ex1"], plots=(plot,))
+    assert draw(one, table, [tmp_path / "figure.svg"])
+    return (tmp_path / "figure.svg").read_text("utf-8")
+
+
+def test_bars_of_small_numbers_have_a_logarithmic_axis(tmp_path):
+    """Bars begin at 0, and yet 0.00002 s and 0.03 s must both be seen."""
+    text = ticks_of(Bars(("a", "b"), "seconds", log="y"), {"a": 2e-5, "b": 3e-2}, tmp_path)
+    assert "10^{-4}" in text.replace("\\mathdefault", "") or "−4" in text
+
+
+def test_an_axis_of_zeros_has_no_negative_numbers(tmp_path):
+    text = ticks_of(Bars(("a",), "split topics"), {"a": 0.0}, tmp_path)
+    assert "−" not in text

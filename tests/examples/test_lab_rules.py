@@ -44,7 +44,8 @@ def degree(system: str, told: dict) -> dict:
     if system in PRINTED and told["nodes"] in SIZES and told["popularity"] == "rss":
         d = PRINTED[system][SIZES.index(told["nodes"])]
     d += 0.5 * (told.get("topics", 100) == 200)
-    return {"degree": d + 6.0 * (system == "spidercast(3,1)"), "split": 0, "degree_max": 30, "diameter": 6, "radius": 5}
+    d += {"spidercast(3,1)": 6.0, "spidercast(4,0)": 3.0}.get(system, 0.0)
+    return {"degree": d, "split": 0, "degree_max": 30, "diameter": 6, "radius": 5}
 
 
 def tdi(system: str, told: dict) -> dict:
@@ -143,7 +144,7 @@ def kept(system: str, told: dict) -> dict:
         "join |S| %": 1.6, "leave |S| %": 1.6, "|S| %": 1.6,
         "join changes": changed, "leave changes": changed * (1 if system == "rebuild" else 2.5),
         "join ratio %": 0.07, "leave ratio %": 0.17,
-        "seconds": seconds * (1 if system == "rebuild" else 2.5),
+        "seconds": seconds * (1 if system == "rebuild" else 2.5), "rebuild seconds": 1.0,
         "changes": changed * (1 if system == "rebuild" else 1.75),
     }  # fmt: skip
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from examples.test_lab_rules import GOOD
 from trellis.lab.catalogue import catalogue
 from trellis.lab.experiment import Case, Experiment, Row, cases, merged
 from trellis.lab.inputs import DATA, NOTHING, AtHand, substitutes
@@ -320,3 +323,110 @@ def test_sizes_that_vary_are_compared_with_their_own_mean():
                 return {"degree": 10 if told["subs"] == fixed else 10 + percent / 10, "near_mean": 1}
 
             assert len(judged_by(name, found)) == fails
+
+
+def test_times_are_divided_by_those_of_a_rebuild_in_the_same_process():
+    """[EXPERIMENTS 1] Rows of the rebuild itself may come from a faster machine: they change no ratio of times."""
+
+    def found(speed):
+        def of(system, told):
+            rebuild = {"seconds": speed, "changes": 1000.0, "join seconds": speed, "leave seconds": speed}
+            mine = {"join seconds": 0.0005, "leave seconds": 0.002, "rebuild seconds": 1.0, "changes": 5.0}
+            return rebuild if system == "rebuild" else {**mine, "|S| %": 1.6}
+
+        return of
+
+    for name in ("shadows-fig7", "shadows-abs"):
+        assert judged_by(name, found(1.0)) == judged_by(name, found(0.001)) == []
+
+
+@pytest.mark.parametrize("name", ["omen-fig10a", "omen-fig10b", "omen-fig10c"])
+def test_times_of_different_commits_are_never_reproduced(name):
+    one, table = catalogue()[name], Table()
+    for case in one.cases("paper", NOTHING):
+        table.add(case, 1, GOOD[name](case.system, dict(case.parameters)))
+    assert "different commits" not in judge(one, table, "paper", NOTHING, ["abc"]).reason
+    verdict = judge(one, table, "paper", NOTHING, ["abc", "def"])
+    assert verdict.word == "shape only"
+    assert "times of different commits are compared (abc, def): run all rows again at one" in verdict.reason
+
+
+def test_a_run_of_shadows_times_a_rebuild_between_its_rounds():
+    from trellis.lab.inputs import Inputs
+    from trellis.lab.measures.shadows import REBUILT_EVERY, maintained
+
+    told = {"nodes": 60, "rounds": 2 * REBUILT_EVERY, "popularity": "unif", "coverage": 1}
+    steps, seconds = maintained("shadows(greedy)", told, 1, Inputs(Path()))["rebuild seconds"]
+    assert steps == [REBUILT_EVERY, 2 * REBUILT_EVERY]
+    assert min(seconds) > 0
+    assert "rebuild seconds" not in maintained("rebuild", told, 1, Inputs(Path()))
+
+
+def test_one_split_in_one_run_is_not_what_the_paper_shows_under_zipf_2():
+    """[SC Fig. 6(a)] 15, 14 and 14 partitioned topics at 6,000, 8,000 and 10,000 nodes."""
+
+    def failing(late: dict[int, list[float]]) -> list[bool]:
+        one, table = catalogue()["spidercast-fig6a"], Table()
+        for case in one.cases("paper", NOTHING):
+            for seed in (1, 2, 3):
+                split = late.get(case.parameters["nodes"], [0, 0, 0])[seed - 1]
+                table.add(case, seed, {"split": split})
+        return [not check.holds for check in judge(one, table, "paper", NOTHING).r]
+
+    assert failing({10_000: [0, 0, 1]}) == [False, True]
+    assert failing({8_000: [14, 15, 13]}) == [False, False]
+
+
+def test_the_lowest_degree_of_the_three_settings_is_judged():
+    """[SC 3.3] (3,0) connects the three workloads with the lowest degree."""
+
+    def found(four):
+        return lambda system, told: {"split": 0, "degree": {"spidercast(4,0)": four}.get(system, 10)}
+
+    failing = judged_by("spidercast-s33", found(9))
+    assert [one for one in failing if "(4,0)" in one] == [
+        f"{name}: lower mean degree than spidercast(4,0) at 1000 nodes" for name in ("rss", "nyse", "unif")
+    ]
+    assert not [one for one in judged_by("spidercast-s33", found(11)) if "(4,0)" in one]
+
+
+def test_diameters_are_judged_at_the_largest_size_too():
+    """[SC Fig. 8(a)] The greatest diameter is 6 for all sizes."""
+    for far, fails in ((7, 0), (8, 1)):
+
+        def found(system, told, far=far):
+            good = GOOD["spidercast-fig8a"](system, dict(told))
+            return {**good, "diameter": far if told["nodes"] == 10_000 else 6}
+
+        assert len(judged_by("spidercast-fig8a", found)) == fails
+
+
+def test_a_bound_on_diameters_holds_in_every_run():
+    one, table = catalogue()["spidercast-s34"], Table()
+    for case in one.cases("paper", NOTHING):
+        for seed, far in ((1, 11), (2, 13)):
+            table.add(case, seed, {"diameter": far})
+    checks = judge(one, table, "paper", NOTHING).s
+    assert [check.holds for check in checks] == [False, True]
+
+
+def test_vitis_must_be_slower_until_a_table_of_25_and_then_stay_faster():
+    """[VI Fig. 6(b)] "Vitis on random interests beats RVR above 30 entries": the crossing lies between 25 and 35."""
+
+    def is_crossed(slower):
+        def found(system, told):
+            return {"delay": 8 if system == "RVR" else 9 if told["table_size"] in slower else 7}
+
+        return not judged_by("vitis-fig6b", found)
+
+    assert is_crossed({15, 20, 25})
+    assert is_crossed({15, 20, 25, 30})
+    assert not is_crossed({15, 20})
+    assert not is_crossed({15, 25})
+    assert not is_crossed(set())
+
+
+def test_all_points_of_figure_3_count_for_what_magnet_saves_in_all():
+    """[MG abstract] Points with skewed rates are points of Fig. 3, too."""
+    alphas = {case.parameters.get("alpha") for case in catalogue()["magnet-abs"].cases("paper", NOTHING)}
+    assert {0.0, 0.75} <= alphas

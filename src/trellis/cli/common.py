@@ -142,8 +142,11 @@ def says_compiling() -> Iterator[None]:
 
 
 @contextmanager
-def progress(title: str) -> Iterator[Progress]:
-    """Show a bar on a terminal, and nothing when piped. Give `report(done, total)`, or `report(done, total, doing)`."""
+def progress(title: str, *, is_timed: bool = True) -> Iterator[Progress]:
+    """Show a bar on a terminal, and nothing when piped. Give `report(done, total)`, or `report(done, total, doing)`.
+
+    The bar expects the time left from the parts done, unless `is_timed` is False: `doing` may know better.
+    """
     if not sys.stderr.isatty():
         yield lambda done, total, doing="": None
         return
@@ -151,7 +154,8 @@ def progress(title: str) -> Iterator[Progress]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()]
+    columns += [TimeRemainingColumn()] if is_timed else []
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total, doing="": bar.update(task, completed=done, total=total, description=doing or title)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -53,6 +55,7 @@ OptionalIds = Annotated[
     ),
 ]
 FOLDER, RESULTS, PAGES = Path("trellis-lab"), Path("results"), Path("docs/results")
+SAY_EVERY_S, ENTRIES_SHOWN = 60.0, 3  # how often a run without a terminal tells how far it is; entries that it names
 EXPLAINED = "~ marks an estimate, other times were measured"
 
 
@@ -348,21 +351,35 @@ def _on_spark(
         prepare(spark, rows, at_hand, store.inputs)
         return run_rows(spark, rows, store, commit=commit_here(), progress=told, cost=_times(store.folder).of)
 
+    said = monotonic()
+
     def told(now: Progress) -> None:
-        left = "" if now.seconds_left is None else f", about {_minutes(now.seconds_left)} left"
-        failed = f", {now.failed} failed" if now.failed else ""
-        tell(now.done + now.failed, now.total, f"{now.running} running{failed}{left}")
+        nonlocal said
+        tell(now.done + now.failed, now.total, _under_way(now))
+        if not sys.stderr.isatty() and monotonic() - said >= SAY_EVERY_S:
+            said = monotonic()
+            note(f"{now.done + now.failed:,} of {now.total:,} rows; {_under_way(now)}")
 
     note(announced)
     os.environ.update(ONE_THREAD)  # what the workers of local[...] inherit
     settings = {"spark.sql.shuffle.partitions": "8", **one_thread(), **settings}
-    with store.locked(), _says_what_is_kept(rows, store), progress("starting Spark") as tell:
+    with store.locked(), _says_what_is_kept(rows, store), progress("starting Spark", is_timed=False) as tell:
         tell(0, len(rows))
         with open_session(
             master, conf=settings, driver_memory=memory, log_level=log_level, name="trellis lab"
         ) as spark:
             tell(0, len(rows), "raw traces through the pipeline")
             return interruptible(lambda: work(spark))
+
+
+def _under_way(now: Progress) -> str:
+    """Say how many rows are running, for which entries, and how long all will still take."""
+    listed = ", ".join(now.entries[:ENTRIES_SHOWN])
+    more = f" and {len(now.entries) - ENTRIES_SHOWN} more" if len(now.entries) > ENTRIES_SHOWN else ""
+    entries = f" ({listed}{more})" if listed else ""
+    left = "" if now.seconds_left is None else f", about {_minutes(now.seconds_left)} left"
+    failed = f", {now.failed} failed" if now.failed else ""
+    return f"{now.running} running{entries}{failed}{left}"
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from trellis.lab.table import half_width
 
 Measures = dict[str, float]
 COLORS = ("#2f6f9f", "#d98324", "#3c8d6e", "#c0392b", "#7d5ba6", "#5f9ea0", "#a0522d", "#b0457b", "#6b7a1f", "#4b5563")
-DRAWN = ("degree mean", "degree max", "split topics", "messages", "overhead %", "delay")
+DRAWN = ("degree mean", "degree max", "split topics", "messages, events", "messages, cycles", "overhead %", "delay")
 
 
 class Cell(NamedTuple):

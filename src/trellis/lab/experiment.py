@@ -64,7 +64,7 @@ VERSIONS: dict[str, int] = {
     "omen.churned": 5,
     "omen.grown": 2,
     "omen.promises": 2,
-    "shadows.maintained": 2,
+    "shadows.maintained": 3,
     "spidercast.settled": 2,
     "vitis.events": 2,
     "vitis.crowd": 2,
@@ -166,6 +166,7 @@ class Experiment:
     limit: str = ""  # what keeps it from `reproduced` at any size; printed with the verdict
     note: str = ""  # where we deviate, or what the rule does not see
     by_step: tuple[str, ...] = ()  # metrics whose single steps the rule reads: kept whole in `results/` (kept.py)
+    is_timed: bool = False  # its rule divides times of different rows: all must come from one commit
     not_yet: str = ""  # why it cannot be judged now; nothing is run then
     no_data: str = ""  # the data set that it needs and nobody has; nothing is run then
 

@@ -17,9 +17,10 @@ from trellis.lab.catalogue import catalogue
 from trellis.lab.experiment import SCALES, VERSIONS, Case, Experiment, Over, Row
 from trellis.lab.inputs import EVERYTHING, NOTHING, AtHand
 from trellis.lab.shortened import decoded, encoded
-from trellis.lab.store import Outcome, Store
+from trellis.lab.store import ABOUT, KEPT, Outcome, Store, damaged, unreadable
 from trellis.lab.table import Series, Table
 
+REMEDY = "restore the file, or make it again: trellis lab keep"
 LINE_MAX = 1_000_000  # letters: a line that is longer is none of ours
 PROVENANCE = ("seconds", "cpu_seconds", "commit", "engine", "versions", "ended")
 
@@ -42,14 +43,19 @@ class Kept:
         self.folder = Path(folder)
         self.lines: dict[str, dict[str, Any]] = {}  # by key of the row
         self._outcomes: dict[str, Outcome] = {}
+        self._places: dict[str, str] = {}  # file and line
         for path in sorted(self.folder.glob("*.jsonl")):
-            for number, text in enumerate(path.read_text("utf-8").splitlines(), start=1):
-                self._add(_read_line(text, f"{path}:{number}"))
+            for number, text in enumerate(_text_of(path).splitlines(), start=1):
+                self._add(_read_line(text, f"{path}:{number}"), f"{path}:{number}")
 
-    def _add(self, line: dict[str, Any]) -> None:
+    def _add(self, line: dict[str, Any], place: str) -> None:
         row = _row_of(line)
         if line["version"] == VERSIONS.get(row.case.measure, 1):
+            if row.key in self.lines:
+                what = f"has the row of {self._places[row.key]} again"
+                raise InputError(place, what, "remove one of the two lines")
             self.lines[row.key], self._outcomes[row.key] = line, Outcome(row, line)
+            self._places[row.key] = place
 
     def take_into(self, store: Store, rows: Iterable[Row]) -> list[Row]:
         """Put those of `rows` that are kept here into `store`, where they count as done. Return them."""
@@ -74,8 +80,14 @@ class Kept:
         table = Table()
         for case in cases:
             for row in by_case.get(case.identity, []):
-                table.add(case, row.seed, {m: decoded(found) for m, found in self.lines[row.key]["found"].items()})
+                table.add(case, row.seed, self._series(row))
         return table
+
+    def _series(self, row: Row) -> dict[str, Series]:
+        try:
+            return {metric: decoded(found) for metric, found in self.lines[row.key]["found"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise InputError(self._places[row.key], "has a series that cannot be read", REMEDY) from None
 
 
 def keep(store: Store, folder: Path, scales: Iterable[str] = ("paper",)) -> Changed:
@@ -89,20 +101,33 @@ def keep(store: Store, folder: Path, scales: Iterable[str] = ("paper",)) -> Chan
     new = replaced = unchanged = failed = uncommitted = 0
     for outcome in store.outcomes():
         row, about = outcome.row, outcome.about
-        if row.case.identity not in wanted or not (store.rows / row.key).is_dir():
-            continue  # nobody asks for it, or an old version of its measure made it
+        if row.case.identity not in wanted:
+            continue
         if outcome.error is not None:
             failed += 1
         elif not about.get("commit") or str(about["commit"]).endswith("+"):
             uncommitted += 1
-        elif row.key in lines and lines[row.key]["ended"] >= about["ended"]:
+        elif row.key in lines and lines[row.key]["ended"] >= about.get("ended", ""):
             unchanged += 1
         else:
             new, replaced = (new, replaced + 1) if row.key in lines else (new + 1, replaced)
-            taken = store.line(row)
+            taken = _taken(store, row)
+            if lost := [name for name in PROVENANCE if name not in about]:
+                what = f"has no {lost[0]}, so another version of Trellis wrote it"
+                raise damaged(store.rows / row.key / ABOUT, what)
             lines[row.key] = taken or line_of(row, store.read(row), about, asked[row.case.identity])
     _write(folder, lines.values(), asked)
     return Changed(new, replaced, unchanged, dropped, failed, uncommitted)
+
+
+def _taken(store: Store, row: Row) -> dict[str, Any] | None:
+    """Return the kept line that the store took as this row; None where the row was run."""
+    if (line := store.line(row)) is None:
+        return None
+    try:
+        return _read_line(json.dumps(line), "")
+    except InputError:
+        raise damaged(store.rows / row.key / KEPT, "is no row of results") from None
 
 
 def askers(scales: Iterable[str]) -> dict[str, list[Experiment]]:
@@ -150,11 +175,21 @@ def _read_line(text: str, place: str) -> dict[str, Any]:
         _row_of(line)
         if not isinstance(line["found"], dict) or not isinstance(line["version"], int):
             raise TypeError
+        _ = float(line["seconds"]), float(line["cpu_seconds"])
+        if not isinstance(line["ended"], str) or not all(name in line for name in PROVENANCE):
+            raise TypeError
     except (ValueError, KeyError, TypeError):
-        raise InputError(
-            place, "is no row of results", "restore the file, or make it again: trellis lab keep"
-        ) from None
+        raise InputError(place, "is no row of results", REMEDY) from None
     return dict(line)
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except OSError as error:
+        raise InputError(str(path), unreadable(error), REMEDY) from None
+    except UnicodeDecodeError:
+        raise InputError(str(path), "is no text", REMEDY) from None
 
 
 def _row_of(line: Mapping[str, Any]) -> Row:
@@ -162,7 +197,7 @@ def _row_of(line: Mapping[str, Any]) -> Row:
 
 
 def _count(folder: Path) -> int:
-    return sum(len(path.read_text("utf-8").splitlines()) for path in folder.glob("*.jsonl"))
+    return sum(len(_text_of(path).splitlines()) for path in folder.glob("*.jsonl"))
 
 
 def _write(folder: Path, lines: Iterable[Mapping[str, Any]], asked: Mapping[str, list[Experiment]]) -> None:

@@ -107,10 +107,9 @@ def in_a_line(one: Judged) -> str:
         words.append(f"and {len(failing) - 1} more of {len(verdict.r)} conditions fail")
     if not failing:
         words.append("all conditions of the paper's rule hold")
-    beside = one.experiment.beside(one.table) if one.experiment.beside and len(one.table) else ""
     by_cycles = any(case.parameters.get("engine") == "cycles" for case in one.table.cases())
     engine = "run by the cycle engine, not by the protocol's own code" if by_cycles else ""
-    return "; ".join(word for word in (*words, one.provisional, verdict.reason, engine, beside) if word)
+    return "; ".join(word for word in (*words, one.provisional, verdict.reason, engine, one.beside) if word)
 
 
 def _deviations(found: list[Judged]) -> str:
@@ -161,11 +160,7 @@ def _figure(one: Judged, scale: str, svg: bytes | None) -> str:
         f"{_chip(verdict.word)}</h3>"
         f'<p class="claim"><b>{escape(experiment.figure)}, the paper:</b> {escape(experiment.claim)}</p>'
         + (f'<p class="reason">{escape(verdict.reason)}</p>' if verdict.reason else "")
-        + (
-            f'<p class="beside">{escape(experiment.beside(one.table))}</p>'
-            if experiment.beside and len(one.table)
-            else ""
-        )
+        + (f'<p class="beside">{escape(one.beside)}</p>' if one.beside else "")
         + image
         + (
             f'<details open class="checks"><summary>The rule</summary><table>{checks}</table></details>'

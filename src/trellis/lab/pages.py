@@ -26,14 +26,14 @@ from trellis.lab.experiment import PAPERS, Experiment
 from trellis.lab.kept import Kept
 from trellis.lab.numbers import Numbers, numbers_of
 from trellis.lab.page import MEANINGS
-from trellis.lab.plots import draw
+from trellis.lab.plots import draw, has_figure
 from trellis.lab.report import Judged, judged_all
 from trellis.lab.times import time_text
 from trellis.lab.verdict import WORDS, Check
 
 SHOWN = ("paper", "beyond")  # scales
 LETTERS = 118
-DRAWING = 1  # raised by one when plots look different from now on
+DRAWING = 2  # raised by one when plots look different from now on
 ENGINES = {
     "cycles": "the [cycle engine](../cycles.md): gossip round by round on arrays",
     "events": "the [event engine](../simulator-engine.md): the protocol's own code, message by message",
@@ -62,7 +62,7 @@ def write_pages(
     for name, text in texts.items():
         with written_whole(to / name) as part:
             part.write_text(text, "utf-8")
-    with_rows = [one for one in found if len(one.table) and one.experiment.plots]
+    with_rows = [one for one in found if has_figure(one.experiment, one.table)]
     drawn, wanted = 0, set()
     for place, one in enumerate(with_rows):
         if progress is not None:
@@ -130,8 +130,14 @@ def _draw(one: Judged, path: Path) -> bool:
 
 
 def _rounded(line: str) -> str:
-    """A tenth of a point is as exact as a plot needs to be, and half as many letters."""
-    return re.sub(r"-?\d+\.\d{2,}", lambda found: f"{float(found[0]):.1f}".removesuffix(".0"), line).strip()
+    """Round coordinates, never words: a tenth of a point is as exact as a plot needs to be."""
+    words = re.split(r"(>[^<]*<)", line)  # text between tags has odd places
+    shorter = (_rounded_part(one) if place % 2 == 0 else one for place, one in enumerate(words))
+    return "".join(shorter).strip()
+
+
+def _rounded_part(text: str) -> str:
+    return re.sub(r"-?\d+\.\d{2,}", lambda found: f"{float(found[0]):.1f}".removesuffix(".0"), text)
 
 
 # Text
@@ -227,7 +233,7 @@ def _entry(one: Judged) -> Iterator[str]:
     yield from (f"## {experiment.id}{beyond}", "")
     yield from _wrapped(f"**{experiment.figure}. {experiment.title}.** The paper: {experiment.claim}")
     yield from _table(["", ""], [(name, [text]) for name, text in _facts(one) if text])
-    if len(one.table) and experiment.plots:
+    if has_figure(experiment, one.table):
         yield from (f"![{experiment.title}](figures/{figure_name(one)})", "")
     for found in numbers_of(experiment, one.table):
         yield from _numbers(found)
@@ -241,8 +247,7 @@ def _facts(one: Judged) -> Iterator[tuple[str, str]]:
     experiment, verdict = one.experiment, one.verdict
     yield "verdict", f"**{verdict.word}**" + (f" ({one.provisional})" if one.provisional else "")
     yield "reason", _why(one)
-    if experiment.beside and len(one.table):
-        yield "beside it", experiment.beside(one.table)
+    yield "beside it", one.beside
     yield "engine", "; ".join(ENGINES.get(name, name) for name in one.engines)
     yield "data", "; ".join(one.data)
     counts = sorted({len(seeds) for _, seeds in one.table})
@@ -323,7 +328,7 @@ def kept_and_written(results: Path, to: Path) -> list[str]:
     found = judged_kept(results, list(catalogue().values()))
     wrong = [name for name, text in pages_of(found).items()
              if not (to / name).is_file() or (to / name).read_text("utf-8") != text]  # fmt: skip
-    marks = {figure_name(one): fingerprint(one) for one in found if len(one.table) and one.experiment.plots}
+    marks = {figure_name(one): fingerprint(one) for one in found if has_figure(one.experiment, one.table)}
     there = {path.name: path.read_text("utf-8") for path in (to / "figures").glob("*.svg")}
     wrong += [name for name, mark in marks.items() if not there.get(name, "").endswith(f"<!-- rows {mark} -->\n")]
     return wrong + sorted(set(there) - set(marks))

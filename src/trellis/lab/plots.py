@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLORS = ("#2f6f9f", "#d98324", "#3c8d6e", "#c0392b", "#7d5ba6", "#5f9ea0", "#a0522d", "#b0457b", "#6b7a1f", "#4b5563")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # lines that lie on each other can be told apart
+LABELS_MAX, TICKS_MAX = 36, 8
 STYLES = ("-", "--", ":", "-.")
 POINTS_MAX = 200  # of a line: more cannot be seen
 UNTOLD = ("sample", "diameters", "closest")  # parameters that tell a reader nothing in a legend
@@ -34,6 +36,11 @@ def draw(experiment: Experiment, table: Table, paths: Iterable[Path]) -> bool:
             for one, plot in zip(axes, plots, strict=True):
                 _draw(one, plot, table)
     return True
+
+
+def has_figure(experiment: Experiment, table: Table) -> bool:
+    """Return whether `draw` has something to draw."""
+    return any(cases_of(plot, table) for plot in experiment.plots)
 
 
 def cases_of(plot: Plot, table: Table) -> list[Case]:
@@ -119,11 +126,50 @@ def _draw(axes: Axes, plot: Plot, table: Table) -> None:
         _over(axes, plot, table)
     else:
         _bars(axes, plot, table)
-    for axis in plot.log:
-        getattr(axes, f"set_{axis}scale")("symlog" if axis == "y" and axes.get_ylim()[0] <= 0 else "log")
+    _scale(axes, plot)
     handles, labels = axes.get_legend_handles_labels()
     if len(labels) > 1:
-        axes.legend(handles[:16], labels[:16], loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, fontsize=6.5)
+        below = -0.24 if axes.get_xlabel() else -0.16
+        axes.legend(
+            handles[:LABELS_MAX], labels[:LABELS_MAX], loc="upper center", bbox_to_anchor=(0.5, below), ncols=2,
+            fontsize=6.5 if len(labels) <= 16 else 5,
+        )  # fmt: skip
+
+
+def _scale(axes: Axes, plot: Lines | Over | Bars) -> None:
+    """Scale the axes. A linear axis of lines and bars begins at zero, so that ratios can be seen."""
+    drawn = _heights(axes)
+    positive = drawn[drawn > 0]
+    if "x" in plot.log:
+        axes.set_xscale("log")
+        xs = {float(x) for line in axes.get_lines() for x in np.atleast_1d(line.get_xdata())} if isinstance(
+            plot, Lines) else set()  # fmt: skip
+        if 0 < len(xs) <= TICKS_MAX:  # few sizes: name each
+            axes.set_xticks(sorted(xs), [f"{x:,g}" if x < 1e5 else f"{x:,.0f}" for x in sorted(xs)])
+            axes.set_xticks([], minor=True)
+    if "y" in plot.log and len(positive):
+        if isinstance(plot, Bars) or not (drawn <= 0).any():
+            axes.set_yscale("log")
+            axes.set_ylim(positive.min() / 2, 2 * positive.max())
+        else:
+            axes.set_yscale("symlog", linthresh=float(positive.min()))
+            axes.set_ylim(bottom=0)
+    elif len(drawn) and drawn.min() >= 0:
+        if not len(positive):
+            axes.set_ylim(0, 1)  # nothing but zeros
+        elif not isinstance(plot, Over) or axes.get_ylim()[0] < 0:
+            axes.set_ylim(bottom=0)
+
+
+def _heights(axes: Axes) -> np.ndarray:
+    """Return the values that lines and bars show, without their intervals."""
+    lines = [
+        np.asarray(line.get_ydata(), float).ravel() for line in axes.get_lines() if str(line.get_marker()) not in "_|"
+    ]
+    bars = [np.array([patch.get_height()], float) for patch in axes.patches if hasattr(patch, "get_height")]
+    found: np.ndarray = np.concatenate([np.zeros(0), *lines, *bars])
+    finite: np.ndarray = found[np.isfinite(found)]
+    return finite
 
 
 def _look(place: int) -> dict[str, Any]:
@@ -134,8 +180,8 @@ def _lines(axes: Axes, plot: Lines, table: Table) -> None:
     points = line_points(plot, table)
     for place, (label, found) in enumerate(points.items()):
         xs, means, widths = zip(*found, strict=True)
-        axes.errorbar(xs, means, np.nan_to_num(widths), label=label, marker="o", markersize=3.5, linewidth=1.3,
-                      capsize=2, **_look(place))  # fmt: skip
+        axes.errorbar(xs, means, np.nan_to_num(widths), label=label, marker=MARKERS[place % len(MARKERS)],
+                      markersize=3.5, linewidth=1.3, capsize=2, **_look(place))  # fmt: skip
     reached = {x for found in points.values() for x, _, _ in found}
     for place, (label, printed) in enumerate(plot.paper.items()):
         if shown := {x: y for x, y in printed.items() if x in reached}:
@@ -160,7 +206,8 @@ def _over(axes: Axes, plot: Over, table: Table) -> None:
             steps, means - widths, means + widths, color=COLORS[place % len(COLORS)], alpha=0.15, linewidth=0
         )
     for place, (label, printed) in enumerate(plot.paper.items()):
-        axes.plot(list(printed), list(printed.values()), "x", color=MUTED if place else INK, markersize=7, label=label)
+        color = COLORS[place % len(COLORS)] if len(plot.paper) > 1 else INK
+        axes.plot(list(printed), list(printed.values()), "x", color=color, markersize=7, label=label)
     axes.set(xlabel=plot.xlabel, ylabel=plot.ylabel or plot.metric)
 
 

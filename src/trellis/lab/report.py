@@ -45,6 +45,12 @@ class Judged(NamedTuple):
         """Whether a row of it is there, be it one that failed."""
         return bool(len(self.table) or self.failures)
 
+    @property
+    def beside(self) -> str:
+        """Return the numbers that stand beside the verdict; empty while rows or seeds are missing."""
+        is_whole = len(self.table) and self.verdict.word != "incomplete"
+        return self.experiment.beside(self.table) if self.experiment.beside and is_whole else ""
+
 
 class Results(Protocol):
     """Rows with their numbers: a folder of the runner (`Store`), or rows that are kept (`Kept`)."""
@@ -100,13 +106,14 @@ def judged_one(
     wanted = {case.identity for case in cases}
     mine = [outcome for outcome in outcomes if outcome.row.case.identity in wanted]
     table = results.table(cases, mine)
+    commits = sorted({str(outcome.about.get("commit") or "unknown") for outcome in mine})
     return Judged(
         experiment,
-        judge(experiment, table, scale, at_hand),
+        judge(experiment, table, scale, at_hand, commits),
         table,
         table.seeds(),
         sum(float(outcome.about.get("cpu_seconds", 0.0)) for outcome in mine),
-        sorted({str(outcome.about.get("commit") or "unknown") for outcome in mine}),
+        commits,
         [f"{outcome.row.case.system}, seed {outcome.row.seed}: {outcome.error}" for outcome in mine if outcome.error],
         provisional(experiment, table, scale),
         data_used(experiment, scale, at_hand),

@@ -14,17 +14,19 @@ import json
 import platform
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trellis import __version__
 from trellis.errors import TrellisError
-from trellis.lab.experiment import Case, Row, engine_of, size_of
+from trellis.lab.experiment import Case, Row, engine_of
 from trellis.lab.inputs import Inputs
 from trellis.lab.store import Store
 from trellis.lab.table import Found
+from trellis.lab.times import Times
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,6 +44,7 @@ class Progress(NamedTuple):
     failed: int
     total: int
     seconds_left: float | None
+    entries: tuple[str, ...] = ()  # whose rows are running
 
 
 class Summary(NamedTuple):
@@ -80,11 +83,11 @@ def run_rows(
     *,
     commit: str = "",
     progress: Callable[[Progress], None] | None = None,
-    cost: Callable[[Row], float] = size_of,
+    cost: Callable[[Row], float] | None = None,
 ) -> Summary:
     """Runs what is missing of `rows`. Inputs from raw traces must be there (`inputs.prepare`).
 
-    `cost` tells what a row costs beside others: the time left is estimated by it.
+    `cost` tells how many processor seconds a row is expected to take: the time left is estimated by it.
     """
     store.open()
     begun = time.monotonic()
@@ -92,7 +95,7 @@ def run_rows(
     found = len(rows) - len(missing)
     states: dict[str, str] = {}
     if missing:
-        watch = _Watch(store, missing, progress, cost)
+        watch = _Watch(store, missing, progress, cost or Times().of)
         folder = str(store.folder.resolve())
         states = watch.over(lambda: _collect(spark, missing, folder, commit))
     failed = [(row, _error(store, row)) for row in missing if states.get(row.key) != "done"]
@@ -183,9 +186,8 @@ def commit_here() -> str:
 
 
 def _error(store: Store, row: Row) -> str:
-    path = store.rows / row.key / "row.json"
-    told = json.loads(path.read_text(encoding="utf-8")).get("error") if path.is_file() else None
-    return told or "lost: its executor ended without a word"
+    ended = store.ended(row.key)
+    return (ended[0] if ended else None) or "lost: its executor ended without a word"
 
 
 class _Watch:
@@ -199,7 +201,8 @@ class _Watch:
         cost: Callable[[Row], float],
     ) -> None:
         self.store, self.progress = store, progress
-        self.sizes = {row.key: cost(row) for row in rows}
+        self.costs = {row.key: cost(row) for row in rows}
+        self.entries = {row.key: row.experiments for row in rows}
         self.failed: set[str] = set()
         self.done: set[str] = set()
         self.before = {row.key for row in rows if (store.rows / row.key).exists()}  # failed in an earlier run
@@ -209,11 +212,12 @@ class _Watch:
 
         if self.progress is None:
             return work()
-        over, begun = threading.Event(), time.monotonic()
+        over, begun = threading.Event(), time.time()
 
         def watch() -> None:
             while not over.wait(0.5):
-                self._look(begun)
+                with suppress(TrellisError):  # a damaged row: the run itself will say so
+                    self.look(begun, time.time())
 
         thread = threading.Thread(target=watch, name="trellis-lab-progress", daemon=True)
         thread.start()
@@ -223,16 +227,33 @@ class _Watch:
             over.set()
             thread.join()
 
-    def _look(self, begun: float) -> None:
-        for key in self.sizes:
-            path = self.store.rows / key / "row.json"
-            if key in self.done or key in self.failed or not path.is_file():
+    def look(self, begun: float, now: float) -> None:
+        """Tell how far the rows are. Both times are seconds since 1970, as the store has them."""
+        for key in self.costs:
+            if key in self.done or key in self.failed:
                 continue
-            if key in self.before and path.stat().st_mtime < time.time() - (time.monotonic() - begun):
+            ended = self.store.ended(key)
+            if ended is None or (key in self.before and ended[1] < begun):
                 continue
-            told = json.loads(path.read_text(encoding="utf-8"))
-            (self.failed if told.get("error") else self.done).add(key)
-        ended = sum(self.sizes[key] for key in self.done | self.failed)
-        left = (time.monotonic() - begun) * (sum(self.sizes.values()) / ended - 1) if ended else None
+            (self.failed if ended[0] else self.done).add(key)
+        running = {key: now - since for key, since in self.store.running().items() if key in self.costs}
+        longest_first = sorted(running, key=lambda key: (-running[key], key))
+        entries = tuple(dict.fromkeys(name for key in longest_first for name in self.entries[key][:1]))
         assert self.progress is not None
-        self.progress(Progress(len(self.done), self.store.running(), len(self.failed), len(self.sizes), left))
+        counts = len(self.done), len(running), len(self.failed), len(self.costs)
+        self.progress(Progress(*counts, self._seconds_left(now - begun, running), entries))
+
+    def _seconds_left(self, passed: float, running: Mapping[str, float]) -> float | None:
+        """Expect the time that is left from the costs of rows; None before the first row has begun.
+
+        A row under way counts as done in part, at most nine tenths, since it may take longer than expected.
+        The rows that have ended say how much cost a second does. Before one has, each row under way does one.
+        """
+        ended = sum(self.costs[key] for key in self.done | self.failed)
+        partly = {key: min(seconds, 0.9 * self.costs[key]) for key, seconds in running.items()}
+        left = sum(self.costs.values()) - ended - sum(partly.values())
+        if not running and not ended:
+            return None
+        speed = (ended + sum(partly.values())) / max(passed, 1e-9) if ended else float(len(running))
+        longest = max((self.costs[key] - partly[key] for key in running), default=0.0)
+        return max(left / max(speed, 1e-9), longest)

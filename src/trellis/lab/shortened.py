@@ -42,7 +42,10 @@ def decoded(found: Any) -> Series:
     if not isinstance(found, dict):
         return Series(np.zeros(1), _values([found]))
     summary = {name: _long(value) for name, value in found["of"].items()} if "of" in found else None
-    return Series(_values(found.get("at", [])), _values(found.get("is", [])), summary)
+    steps, points = _values(found.get("at", [])), _values(found.get("is", []))
+    if len(steps) != len(points):
+        raise ValueError(f"{len(steps)} steps and {len(points)} values")
+    return Series(steps, points, summary)
 
 
 def _short(value: float, digits: int = DIGITS) -> Any:

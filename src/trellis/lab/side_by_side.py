@@ -2,12 +2,14 @@
 
 Every system starts with all nodes (OMen, and systems that need one, from LowODA's overlay) and runs until nothing
 changes any more, or for `rounds` gossip rounds where links never rest. Then one event is published on every topic by a
-random subscriber, if the system disseminates events. The measures are the same on both engines:
+random subscriber, if the system disseminates events. The measures:
 
     degree mean, degree max, links    of the overlay at the end
     split topics                      topics whose subscribers are not connected through each other
     diameter mean, diameter max       topic diameters, in hops, over connected topics
-    messages                          sent by a node in a gossip round
+    messages, events                  sent by a node in a gossip round, as the event engine counts them: every message
+    messages, cycles                  the same, as the cycle engine counts them: without those that undo links, and
+                                      with those of the events. The two cannot be compared: each has a column
     hit ratio %, overhead %, delay    of the published events (VI §IV): delivered pairs, unwanted receptions, hops
     cpu s                             processor seconds of the run
 """
@@ -22,10 +24,11 @@ import numpy as np
 
 from trellis.errors import InputError, TrellisError
 from trellis.lab.comparison import Comparison, Measures
-from trellis.lab.systems import CENTRAL, ENGINES, engines_of, is_own, make_rounds, make_system
+from trellis.lab.systems import CENTRAL, ENGINES, Rounds, engines_of, is_own, make_rounds, make_system
 from trellis.measure.connectivity import connectivity
 from trellis.measure.diameters import topic_diameters
 from trellis.model import Interests, Overlay
+from trellis.model.names import IdArray
 from trellis.plan import construct
 from trellis.simulate.by_cycles import simulate_cycles
 from trellis.simulate.dissemination import Dissemination, Measured
@@ -39,6 +42,7 @@ from trellis.simulate.system import System
 
 ROUNDS, STILL = 60, 5  # gossip rounds of systems whose links never rest; of a network in rounds, how many are quiet
 SPAN_ROUNDS, AFTER_ROUNDS = 5, 15  # in which events are published, and travel
+SEED_END = 2**31
 SETTLE_MS_MAX = 600_000
 Chosen = str | tuple[str, Mapping[str, Any]]
 
@@ -83,6 +87,8 @@ def compare(
         table = interests(seed) if callable(interests) else interests
         if not isinstance(table, Interests):
             raise InputError("", f"the interests are {type(table).__name__}", "give trellis.Interests, or a function")
+        if not len(table.nodes):
+            raise InputError("", f"the interests for seed {seed} have no nodes", "give interests of one node or more")
         for place, one in enumerate(entrants):
             listed[place].append(_measured(one, table, seed, rounds))
             done += 1
@@ -102,8 +108,10 @@ def _measured(one: Entrant, interests: Interests, seed: int, rounds: int) -> Mea
             found = _by_cycles(make_system(one.name, one.options), interests, seed, rounds)
         else:
             found = _by_events(make_system(one.name, one.options), interests, seed, rounds)
-    except TrellisError:
-        raise
+    except TrellisError as error:
+        if not is_own(one.name, one.engine) or str(error).startswith(one.name):
+            raise
+        raise TrellisError(f"{one.label}, engine {one.engine}, seed {seed}: {error}") from error
     except Exception as error:
         if not is_own(one.name, one.engine):
             raise
@@ -122,7 +130,7 @@ def _by_events(system: System, interests: Interests, seed: int, rounds: int) -> 
         engine.run(engine.world.now_ms + step)
     passed, sent = engine.world.now_ms / step, sum(engine.sent_by_type().values())
     found = _of_overlay(interests, Camera(engine.world).take().overlay)
-    found["messages"] = sent / len(wanted) / max(1.0, passed)
+    found["messages, events"] = sent / len(wanted) / max(1.0, passed)
     return {**found, **(_published(engine, wanted, seed) if _disseminates(system) else {})}
 
 
@@ -151,7 +159,7 @@ def _by_cycles(system: System, interests: Interests, seed: int, rounds: int) -> 
     run: Any = simulate_cycles(system, interests, config, overlay=start, schedule=schedule)
     summary = run.summary()
     found = _of_overlay(interests, run.probe.snapshot().overlay)
-    found["messages"] = summary["messages"] / len(wanted) / max(1.0, summary["time_s"] * 1000 / step)
+    found["messages, cycles"] = summary["messages"] / len(wanted) / max(1.0, summary["time_s"] * 1000 / step)
     told = summary.get("dissemination")
     if told and schedule is not None:
         found["hit ratio %"], found["overhead %"] = 100 * told["hit_ratio"], 100 * told["traffic_overhead"]
@@ -164,16 +172,66 @@ def _own_rounds(one: Entrant, interests: Interests, seed: int, rounds: int) -> M
     network = make_rounds(one.name, interests, seed, one.options)
     still = passed = 0
     while passed < rounds and still < STILL:
-        still = 0 if network.cycle() else still + 1
+        still = 0 if _has_changed(one.name, network.cycle()) else still + 1
         passed += 1
-    u, v = network.links()
-    ends = np.asarray(u), np.asarray(v)
-    if any(len(end) and not (end.min() >= 0 and end.max() < len(interests.nodes)) for end in ends):
-        raise InputError(one.name, "a link leads to a node that there is not", "give places in interests.nodes")
-    found = _of_overlay(interests, Overlay.from_ids(interests.nodes, *ends))
-    if (sent := getattr(network, "messages", None)) is not None:
-        found["messages"] = float(sent) / len(interests.nodes) / max(1, passed)
+    found = _of_overlay(interests, Overlay.from_ids(interests.nodes, *checked_links(one.name, network, interests)))
+    if hasattr(network, "messages"):
+        sent = _checked_count(one.name, network.messages)
+        found["messages, cycles"] = sent / len(interests.nodes) / max(1, passed)
     return found
+
+
+def _has_changed(name: str, told: Any) -> bool:
+    if not isinstance(told, bool | np.bool_ | int):
+        raise InputError(name, f"`cycle` returned {told!r:.60}", "return True where a link has changed, else False")
+    return bool(told)
+
+
+def checked_links(name: str, network: Rounds, interests: Interests) -> tuple[IdArray, IdArray]:
+    """Return both ends of the links of a network of one's own. Raise InputError that names the first bad link."""
+    told = network.links()
+    if not isinstance(told, tuple | list) or len(told) != 2:
+        raise InputError(name, f"`links` returned {told!r:.60}", "return two lists: both ends of every link")
+    ends = []
+    for side, listed in zip(("first", "second"), told, strict=True):
+        try:
+            found = np.asarray(listed)
+        except ValueError:  # lists of unequal lengths inside
+            found = np.asarray(listed, object)
+        if found.ndim != 1 or (len(found) and not np.issubdtype(found.dtype, np.integer)):
+            wrong = [one for one in found.tolist() if not isinstance(one, int) or isinstance(one, bool)]
+            what = f"the {side} ends of its links have {wrong[0]!r:.60}, which is no place of a node"
+            raise InputError(name, what, "give whole numbers: places in interests.nodes")
+        ends.append(found.astype(np.int64))
+    u, v = ends
+    if len(u) != len(v):
+        raise InputError(name, f"its links have {len(u)} first ends and {len(v)} second ends", "give one for each")
+    last = len(interests.nodes) - 1
+    for places, what in (
+        (
+            np.flatnonzero((np.minimum(u, v) < 0) | (np.maximum(u, v) > last)),
+            "a link leads to a node that there is not",
+        ),
+        (np.flatnonzero(u == v), "a node is linked to itself"),
+    ):
+        if len(places):
+            shown = f"link {places[0]} is ({u[places[0]]}, {v[places[0]]}), nodes are 0 to {last}"
+            raise InputError(name, f"{what}: {shown}", "give two different places in interests.nodes for each link")
+    pairs, counts = np.unique(np.sort(np.stack([u, v]), axis=0), axis=1, return_counts=True)
+    if len(counts) and counts.max() > 1:
+        twice = pairs[:, int(counts.argmax())]
+        raise InputError(
+            name, f"the link ({twice[0]}, {twice[1]}) is given {counts.max()} times", "give each link once"
+        )
+    return u.astype(np.int32), v.astype(np.int32)
+
+
+def _checked_count(name: str, told: Any) -> float:
+    is_number = isinstance(told, int | float | np.integer | np.floating) and not isinstance(told, bool)
+    if not is_number or not 0 <= float(told) < float("inf"):
+        what = f"its attribute `messages` is {told!r:.60}"
+        raise InputError(name, what, "count all messages that were sent so far, or have no such attribute")
+    return float(told)
 
 
 def _of_overlay(interests: Interests, overlay: Overlay) -> Measures:
@@ -226,12 +284,19 @@ def _entrants(systems: Sequence[Chosen], engine: str) -> list[Entrant]:
 
 
 def _seeds(seeds: int | Iterable[int]) -> list[int]:
-    if isinstance(seeds, Iterable) and not isinstance(seeds, str):
-        numbers = list(seeds)
-    elif isinstance(seeds, int) and not isinstance(seeds, bool):
-        numbers = list(range(1, seeds + 1))
-    else:
-        numbers = []
-    if not numbers or not all(isinstance(one, int) for one in numbers):
+    if isinstance(seeds, int) and not isinstance(seeds, bool):
+        if seeds < 1:
+            raise InputError(f"seeds={seeds}", "names no seed", "give a number of seeds, 1 or more, or a list of them")
+        return list(range(1, seeds + 1))
+    if isinstance(seeds, str | bytes | bool) or not isinstance(seeds, Iterable):
         raise InputError(f"seeds={seeds!r}", "names no seed", "give a number of seeds, or a list of them")
-    return numbers
+    found: list[int] = []
+    for one in seeds:
+        if isinstance(one, bool) or not isinstance(one, int | np.integer) or not 0 <= one < SEED_END:
+            raise InputError(f"seeds: {one!r}", "is no seed", f"give whole numbers from 0 to {SEED_END - 1}")
+        if int(one) in found:
+            raise InputError(f"seeds: {one}", "is listed twice", "give each seed once: a repeated run shows no chance")
+        found.append(int(one))
+    if not found:
+        raise InputError("seeds=[]", "names no seed", "give a number of seeds, or a list of them")
+    return found

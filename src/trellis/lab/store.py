@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,17 @@ from trellis.lab.experiment import Case, Row
 from trellis.lab.shortened import decoded
 from trellis.lab.table import Found, Series, Table, series_of
 
-KEPT = "kept.json"
+ABOUT, KEPT = "row.json", "kept.json"
+# What `row.json` must say, and as which type.
+ABOUT_KINDS: dict[str, type | tuple[type, ...]] = {
+    "measure": str,
+    "system": str,
+    "parameters": dict,
+    "seed": int,
+    "experiments": list,
+    "seconds": (int, float),
+    "cpu_seconds": (int, float),
+}
 SCHEMA = pa.schema([("step", pa.float64()), ("metric", pa.string()), ("value", pa.float64())])
 
 
@@ -54,7 +64,14 @@ class Store:
     def locked(self) -> Iterator[None]:
         """Lock the folder for one run. The system unlocks it when the process ends, however it ends."""
         self._make()
-        with (self.folder / "lock").open("w") as file:
+        lock = self.folder / "lock"
+        try:
+            opened = lock.open("w")
+        except OSError as error:
+            raise InputError(
+                str(lock), f"cannot be opened ({error.strerror})", "remove it, or mend its mode"
+            ) from error
+        with opened as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
@@ -76,14 +93,24 @@ class Store:
 
     def is_done(self, row: Row) -> bool:
         """Run before, without an error."""
-        path = self.rows / row.key / "row.json"
-        return path.is_file() and json.loads(path.read_text(encoding="utf-8")).get("error") is None
+        path = self.rows / row.key / ABOUT
+        return path.exists() and _read_about(path).get("error") is None
 
     def begin(self, key: str) -> None:
         (self.rows / f".running-{key}").touch()
 
-    def running(self) -> int:
-        return sum(1 for _ in self.rows.glob(".running-*"))
+    def running(self) -> dict[str, float]:
+        """Return the keys of the rows that are being run, with the time at which each began."""
+        found = {}
+        for path in self.rows.glob(".running-*"):
+            with suppress(FileNotFoundError):  # it ended meanwhile
+                found[path.name.removeprefix(".running-")] = path.stat().st_mtime
+        return found
+
+    def ended(self, key: str) -> tuple[str | None, float] | None:
+        """Return the error of a row, if it has one, and when it ended; None where it has not ended."""
+        path = self.rows / key / ABOUT
+        return (_read_about(path).get("error"), path.stat().st_mtime) if path.exists() else None
 
     def write(self, row: Row, found: Found, about: Mapping[str, Any]) -> None:
         """Write what was found for a row, and how it went."""
@@ -110,31 +137,44 @@ class Store:
             "seed": row.seed,
             "experiments": list(row.experiments),
         }
-        (part / "row.json").write_text(json.dumps({**what, **about}, ensure_ascii=False, indent=2) + "\n", "utf-8")
+        (part / ABOUT).write_text(json.dumps({**what, **about}, ensure_ascii=False, indent=2) + "\n", "utf-8")
         place = self.rows / row.key
-        if place.exists():  # a row that failed before
+        if place.is_dir():  # a row that failed before
             shutil.rmtree(place)
+        else:
+            place.unlink(missing_ok=True)
         part.rename(place)
         (self.rows / f".running-{row.key}").unlink(missing_ok=True)
 
     def outcomes(self) -> list[Outcome]:
-        """Every row that there is, by its key."""
+        """Return every row that there is, by its key, but for rows of an old version of their measure."""
         found = []
-        for path in sorted(self.rows.glob("[!.]*/row.json")):
-            about = json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted(self.rows.glob(f"[!.]*/{ABOUT}")):
+            about = _read_about(path)
             case = Case(about["measure"], about["system"], about["parameters"])
-            found.append(Outcome(Row(case, about["seed"], tuple(about["experiments"])), about))
+            row = Row(case, about["seed"], tuple(about["experiments"]))
+            if row.key == path.parent.name:
+                found.append(Outcome(row, about))
         return found
 
     def read(self, row: Row) -> dict[str, Series]:
-        if (line := self.line(row)) is not None:
-            return {metric: decoded(found) for metric, found in line["found"].items()}
-        return _from_arrow(pq.read_table(self.rows / row.key / "result.parquet"))
+        path = self.rows / row.key / "result.parquet"
+        try:
+            if (line := self.line(row)) is not None:
+                path = self.rows / row.key / KEPT
+                return {metric: decoded(found) for metric, found in line["found"].items()}
+            return _from_arrow(pq.read_table(path))
+        except FileNotFoundError:
+            raise damaged(path, "is missing") from None
+        except OSError as error:
+            raise damaged(path, unreadable(error)) from None
+        except (pa.ArrowException, ValueError, KeyError, TypeError, AttributeError):
+            raise damaged(path, "is no table of results") from None
 
     def line(self, row: Row) -> dict[str, Any] | None:
         """Return the line of kept rows that was taken as this row; None where the row was run."""
         path = self.rows / row.key / KEPT
-        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
+        return _read_json(path) if path.exists() else None
 
     def table(self, cases: Iterable[Case], outcomes: Iterable[Outcome]) -> Table:
         """What was found for these cases, over all seeds that were run without an error."""
@@ -145,9 +185,40 @@ class Store:
         table = Table()
         for case in cases:
             for row in by_case.get(case.identity, []):
-                if (self.rows / row.key).is_dir():
-                    table.add(case, row.seed, self.read(row))
+                table.add(case, row.seed, self.read(row))
         return table
+
+
+def damaged(path: Path, what: str) -> InputError:
+    """Return the error for a file of a row that cannot be used: it names the file, and how to do without it."""
+    return InputError(str(path), what, f"remove {path.parent}, and the next trellis lab run makes the row again")
+
+
+def unreadable(error: OSError) -> str:
+    return f"cannot be read ({error.strerror or 'it is damaged'})"
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise damaged(path, unreadable(error)) from None
+    except ValueError:
+        raise damaged(path, "is no JSON") from None
+    if not isinstance(found, dict):
+        raise damaged(path, "is no object of JSON")
+    return found
+
+
+def _read_about(path: Path) -> dict[str, Any]:
+    """Return what a row says of itself. Raise InputError where it says too little."""
+    found = _read_json(path)
+    for name, kinds in ABOUT_KINDS.items():
+        value = found.get(name)
+        if not isinstance(value, kinds) or isinstance(value, bool):
+            what = f"has no {name}" if value is None else f"has {name} {value!r:.40}"
+            raise damaged(path, f"{what}, so another version of Trellis wrote it, or it is damaged")
+    return found
 
 
 def _to_arrow(found: Found) -> pa.Table:
@@ -160,6 +231,8 @@ def _to_arrow(found: Found) -> pa.Table:
 
 
 def _from_arrow(table: pa.Table) -> dict[str, Series]:
+    if not table.schema.equals(SCHEMA):
+        raise ValueError("other columns than those of SCHEMA")
     metrics = np.array(table["metric"].to_pylist(), dtype=object)
     steps, values = table["step"].to_numpy(), table["value"].to_numpy()
     found: dict[str, Series] = {}

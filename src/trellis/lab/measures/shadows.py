@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from trellis.workloads.sizes import Sizes
 
 POPULARITY: dict[str, Any] = {"unif": Uniform, "zipf": Zipf, "expo": Exponential}
 TOPICS = 200
+REBUILT_EVERY = 20  # rounds: a rebuild takes some hundred times as long as a round
 
 # Ours: the paper has the interests only in its picture. v' is 10; 3 and 9 are its neighbours.
 FIG1_INTERESTS = {
@@ -44,7 +46,11 @@ def config_of(parameters: Parameters) -> WorkloadConfig:
 
 
 def maintained(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Found:
-    """`system`: naive, rebuild, or shadows with a routine for backup sets, for instance `shadows(greedy)`."""
+    """`system`: naive, rebuild, or shadows with a routine for backup sets, for instance `shadows(greedy)`.
+
+    `rebuild seconds` are processor times of LowODA from scratch on the same nodes, measured between rounds of this run.
+    A ratio of times is taken of these, in one process: other rows may come from another machine or another commit.
+    """
     config = config_of(parameters)
     interests = generate(config, seed)
     trace = churn(RandomChurn(int(parameters["rounds"]), joiners=config), interests, seed)
@@ -58,7 +64,11 @@ def maintained(system: str, parameters: Parameters, seed: int, inputs: Inputs) -
         seed=seed,
     )
     run = Maintenance(interests, trace, start, chosen)
-    rounds = list(run.rounds())
+    rounds, rebuilt = [], list[tuple[int, float]]()
+    for one in run.rounds():
+        rounds.append(one)
+        if kind != "rebuild" and one.round % REBUILT_EVERY == 0:
+            rebuilt.append((one.round, _rebuild_seconds(run, seed)))
     found: dict[str, Any] = {
         "D": [one.degree_max for one in rounds],
         "d": [one.degree_mean for one in rounds],
@@ -75,7 +85,17 @@ def maintained(system: str, parameters: Parameters, seed: int, inputs: Inputs) -
             f"{event}changes": (steps, [one.links_added + one.links_removed for one in some]),
             f"{event}ratio %": (steps, [100 * (one.repair_ratio or 0.0) for one in some]),
         }
+    if rebuilt:
+        found["rebuild seconds"] = tuple(map(list, zip(*rebuilt, strict=True)))
     return found
+
+
+def _rebuild_seconds(run: Maintenance, seed: int) -> float:
+    """Return the processor time of LowODA from scratch on the present nodes, as `RebuildMaintenance` does."""
+    interests = run.interests()
+    begin = time.process_time()
+    construct(interests, "lowoda", rho=run.config.rho, seed=seed)
+    return time.process_time() - begin
 
 
 def backups(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Found:

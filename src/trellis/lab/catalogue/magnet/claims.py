@@ -12,7 +12,7 @@ from trellis.lab.verdict import Rule, at_most, between
 
 def run_abs(scale: str, at_hand: AtHand) -> list[Case]:
     every = [
-        *fig3.run_a(scale, at_hand),
+        *fig3.run_b(scale, at_hand),  # equal and skewed rates
         *fig6.run(scale, at_hand),
         *fig7.run_8a(scale, at_hand),
         *fig7.run_8b(scale, at_hand),
@@ -36,7 +36,6 @@ def run_worse(scale: str, at_hand: AtHand) -> list[Case]:
     few = {"topics": 200, "subs": 5} if scale == "smoke" else {"topics": 1000, "subs": 50}
     every = [
         *run_abs(scale, at_hand),
-        *fig3.run_b(scale, at_hand),
         *fig4.run_4a(scale, at_hand),
         *fig4.run_4b(scale, at_hand),
         *pairs(None, workload="random", nodes=NODES[scale], **engine(scale), **few),

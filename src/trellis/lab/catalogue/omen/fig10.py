@@ -119,6 +119,7 @@ EXPERIMENTS = [
         (TIMES,),
         scales=SCALES,
         seeds=SEEDS,
+        is_timed=True,
         note="Processor time of a coordinator: its view, the parts of topics, Alg. 1, in the same code for both. What "
         "gossip and answers cost is no part of it.",
     ),
@@ -132,6 +133,7 @@ EXPERIMENTS = [
         (TIMES,),
         scales=SCALES,
         seeds=SEEDS,
+        is_timed=True,
         note="At the smaller size LowODA is rebuilt in the code of a node. Where it is compiled, and OMen's node runs "
         "in Python, the share is an upper bound.",
     ),
@@ -145,6 +147,7 @@ EXPERIMENTS = [
         (Bars(("join seconds", "leave seconds", "repair seconds"), "seconds", log="y"),),
         scales=SCALES,
         seeds=SEEDS,
+        is_timed=True,
         note="LowODA-Inc and LowODA-Re are compiled, the others run in the code of a node. So the others are compared "
         "with one rebuild in that code, over all nodes before the churn.",
     ),

@@ -6,7 +6,7 @@ from trellis.lab.catalogue.spidercast.shared import NODES, connected, static
 from trellis.lab.experiment import Case, Experiment, Lines
 from trellis.lab.inputs import AtHand
 from trellis.lab.table import Table
-from trellis.lab.verdict import Check, Rule, at_least, between, each_of, missing
+from trellis.lab.verdict import Check, Rule, at_least, between, each_of, holds, missing
 
 PLAIN, MORE, MIXED = "spidercast(3,0)", "spidercast(4,0)", "spidercast(3,1)"
 
@@ -21,10 +21,11 @@ def run_a(scale: str, at_hand: AtHand) -> list[Case]:
 def rule_a(table: Table) -> Rule:
     split = {n: table.each("split", PLAIN, nodes=n) for n in table.values_of("nodes")}
     small = [v for n, values in split.items() if n <= 4000 for v in values]
-    large = [v for n, values in split.items() if n >= 6000 for v in values]
-    some: Check = missing("1 to 15 topics split at some n >= 6,000", "no such size was run")
-    if large:
-        some = each_of("1 to 15 topics split at some n >= 6,000", [max(large)], lambda v: 1 <= v <= 15)
+    what = "1 to 15 topics split at some n >= 6,000, mean over seeds"
+    means = [float(values.mean()) for n, values in split.items() if n >= 6000]
+    some: Check = missing(what, "no such size was run")
+    if means:
+        some = holds(what, ", ".join(f"{mean:.2g}" for mean in means), any(1 <= mean <= 15 for mean in means))
     every = [v for values in split.values() for v in values]
     return Rule(
         [each_of("no topic split for n <= 4,000", small, lambda v: v == 0), some],
@@ -68,7 +69,9 @@ EXPERIMENTS = [
         rule_a,
         (Lines("split", "nodes", "partitioned topics",
                {"paper": dict(zip((1000, 2000, 4000, 6000, 8000, 10000), (0, 0, 0, 15, 14, 14), strict=True))}),),
-        note="The printed partitions depend on how ties are broken; ours are random, and split none.",
+        note="The paper has 14 or 15 split topics at every size from 6,000 nodes on. Ties are broken at random here, "
+        "and hardly any run splits a topic. With the lowest id first, 7 topics are split at 6,000 nodes, so the "
+        "printed partitions depend on ties. The mean over seeds is judged: one split in one run is not enough.",
     ),
     Experiment(
         "spidercast-fig6cure",
@@ -78,6 +81,7 @@ EXPERIMENTS = [
         run_cure,
         rule_cure,
         (Lines("split", "nodes", "partitioned topics"),),
+        note="Where (3,0) splits no topic in any run, the condition on (4,0) asks for nothing.",
     ),
     Experiment(
         "spidercast-fig6b",

@@ -103,6 +103,6 @@ EXPERIMENTS = [
         seeds=SEEDS,
         beside=links,
         note="The rule is that of vitis-fig4a. What holds here and fails there is due to gossip that has not converged "
-        "after 50 cycles. What fails here as well has another cause. Friends: 15 less sw neighbors.",
+        "after 50 cycles. What fails here as well has another cause. Friends: 15 less sw-neighbors.",
     ),
 ]

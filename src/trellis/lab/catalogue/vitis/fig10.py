@@ -144,5 +144,8 @@ EXPERIMENTS = [
         scales=SCALES,
         seeds=SEEDS,
         beside=links,
+        note="In the generated graph the median user follows 11 others, and 41% follow more than 15 (seed 1). A node "
+        "of OPT needs few links for few topics, so fewer nodes have more than 15 links than in the paper's sample. The "
+        "mean is 94 subscriptions: few users follow very many, so more nodes than in the paper have above 200 links.",
     ),
 ]

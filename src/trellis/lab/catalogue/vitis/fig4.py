@@ -105,7 +105,7 @@ EXPERIMENTS = [
         scales=SCALES,
         seeds=SEEDS,
         beside=links,
-        note="The printed third for random interests was reached by no reading. Friends: 15 less sw neighbours. "
+        note="The printed third for random interests was reached by no reading. Friends: 15 less sw-neighbors. "
         "vitis-perfect judges perfect tables by the same rule: where it holds there and not here, 50 cycles are too "
         "few.",
     ),

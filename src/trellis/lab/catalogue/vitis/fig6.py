@@ -39,7 +39,10 @@ def rule_b(table: Table) -> Rule:
     sizes = table.values_of("table_size")
     mine, other = ([float(v.mean()) for v in along(table, "delay", name, "random")] for name in ("Vitis", "RVR"))
     slower = [size for size, m, o in zip(sizes, mine, other, strict=True) if m > o]
-    crossed = sizes[0] in slower and all(size in slower for size in sizes if size < 25) and mine[-1] < other[-1]
+    # The crossing lies between the last table with which Vitis is slower and the next one.
+    most = max(slower, default=0)
+    is_one = slower == [size for size in sizes if size <= most]
+    crossed = is_one and most >= min(25, sizes[-2]) and mine[-1] < other[-1]
     last = below("random: faster than RVR with the largest table", mine[-1], other[-1])
     return Rule(
         [holds("random: slower than RVR up to a table of 25 to 35, then faster", f"slower at {slower}", crossed), last],
