@@ -116,6 +116,7 @@ class Lines(NamedTuple):
     paper: Mapping[str, Mapping[Any, float]] = NOTHING  # what the paper prints: label -> x -> value
     log: str = ""  # "x", "y" or "xy"
     only: Parameters = NOTHING  # of all cases, those with these parameters
+    line: Callable[[Parameters], str] | None = None  # names a line; else the parameters in which lines differ do
 
 
 class Limited(NamedTuple):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 COLORS = ("#2f6f9f", "#d98324", "#3c8d6e", "#c0392b", "#7d5ba6", "#5f9ea0", "#a0522d", "#b0457b", "#6b7a1f", "#4b5563")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # lines that lie on each other can be told apart
 LABELS_MAX, TICKS_MAX = 36, 8
+LONG_LABEL = 38  # letters: two columns of longer labels are wider than the picture
 STYLES = ("-", "--", ":", "-.")
 POINTS_MAX = 200  # of a line: more cannot be seen
 UNTOLD = ("sample", "diameters", "closest")  # parameters that tell a reader nothing in a legend
@@ -90,7 +91,8 @@ def line_points(plot: Lines, table: Table) -> dict[str, list[tuple[Any, float, f
     for case in chosen:
         values = np.array([series.of(np.mean) for series in table.of_case(case, plot.metric)])
         point = (case.parameters[plot.x], float(values.mean()), half_width(values))
-        points = found.setdefault(label_of(case, chosen, (plot.x,)), [])
+        named = f"{case.system}, {plot.line(case.parameters)}" if plot.line else label_of(case, chosen, (plot.x,))
+        points = found.setdefault(named, [])
         if point[0] not in [x for x, _, _ in points]:
             points.append(point)
     return {label: sorted(points, key=lambda p: (isinstance(p[0], str), p[0])) for label, points in found.items()}
@@ -131,8 +133,8 @@ def _draw(axes: Axes, plot: Plot, table: Table) -> None:
     if len(labels) > 1:
         below = -0.24 if axes.get_xlabel() else -0.16
         axes.legend(
-            handles[:LABELS_MAX], labels[:LABELS_MAX], loc="upper center", bbox_to_anchor=(0.5, below), ncols=2,
-            fontsize=6.5 if len(labels) <= 16 else 5,
+            handles[:LABELS_MAX], labels[:LABELS_MAX], loc="upper center", bbox_to_anchor=(0.5, below),
+            ncols=1 if max(map(len, labels)) > LONG_LABEL else 2, fontsize=6.5 if len(labels) <= 16 else 5,
         )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trellis.lab.catalogue.magnet.shared import SEEDS, fig3_points, multi, saving, savings
-from trellis.lab.experiment import Case, Experiment, Lines
+from trellis.lab.experiment import Case, Experiment, Lines, Parameters
 from trellis.lab.inputs import AtHand
 from trellis.lab.table import Table
 from trellis.lab.verdict import Rule, at_least, each_of, falling
@@ -49,7 +49,13 @@ def rule_b(table: Table) -> Rule:
     return Rule(checks, [each_of("Magnet saves at every point", found, lambda v: v > 0)])
 
 
-COSTS = Lines("cost", "b_p", "relays per message")
+def line(parameters: Parameters) -> str:
+    """The paper draws a line for each share of the categories that a peer has."""
+    share = f"1 of {parameters['b_n'] // parameters['b_p']} categories"
+    return share if not parameters["alpha"] else f"{share}, rates {parameters['alpha']:g}"
+
+
+COSTS = Lines("cost", "b_p", "relays per message", line=line)
 EXPERIMENTS = [
     Experiment(
         "magnet-fig3a",
