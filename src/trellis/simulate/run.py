@@ -17,13 +17,14 @@ import pyarrow as pa
 
 import trellis
 from trellis.errors import InputError
-from trellis.files import written_whole
+from trellis.files import filled_whole, written_whole
 from trellis.model import ChurnTrace, Interests, Overlay, write_table
 from trellis.simulate.churn import schedule_of
 from trellis.simulate.engine import Engine
 from trellis.simulate.faults import Injector
 from trellis.simulate.network import NetworkConfig
 from trellis.simulate.probes import Probe, Snapshot, control_messages
+from trellis.simulate.ranges import require_times
 from trellis.simulate.record import Recorder
 from trellis.simulate.schedule import Schedule
 from trellis.simulate.system import System
@@ -191,29 +192,36 @@ def planned_of(
     system: System, interests: Interests, config: RunConfig, churn: ChurnTrace | None, schedule: Schedule | None
 ) -> Schedule:
     """Return the schedule of a run: the given one, or the events of a churn trace."""
-    if churn is None:
-        return schedule or Schedule()
-    if schedule is not None:
+    if churn is not None and schedule is not None:
         raise InputError("", "both a churn trace and a schedule are given", "give one of them")
-    round_ms = system.period_ms
-    every_ms = None if config.rounds_per_event is None else config.rounds_per_event * round_ms
-    return schedule_of(churn, interests, start_ms=config.warmup_rounds * round_ms, every_ms=every_ms)
+    found = schedule or Schedule()
+    if churn is not None:
+        round_ms = system.period_ms
+        every_ms = None if config.rounds_per_event is None else config.rounds_per_event * round_ms
+        found = schedule_of(churn, interests, start_ms=config.warmup_rounds * round_ms, every_ms=every_ms)
+    require_times(max((fault.time_ms + fault.duration_ms for fault in found.faults), default=0))
+    return found
 
 
-def write_run(run: Ended, folder: str | Path, *, figures: bool = True) -> None:
-    """Write parameters.json, overlay.parquet, series.parquet, summary.json and figures/."""
-    folder = make_folder(folder, "parameters.json")
-    found = run.probe.snapshot()
-    write_json(run.parameters, folder / "parameters.json")
-    write_table(found.overlay.to_table(), folder / "overlay.parquet")
-    write_table(run.probe.table(), folder / "series.parquet")
-    if figures:
-        from trellis.simulate.figures import draw_run
+def write_run(run: Ended, folder: str | Path, *, figures: bool = True, recorder: Recorder | None = None) -> None:
+    """Write parameters.json, overlay.parquet, series.parquet, summary.json and figures/: all of them, or none.
 
-        (folder / "figures").mkdir(exist_ok=True)
-        draw_run(run.probe, run.title, folder / "figures")
-        run.draw(folder / "figures")
-    write_json(run.summary(), folder / "summary.json")
+    `recorder`: write its recording as well.
+    """
+    with filled_whole(make_folder(folder, "parameters.json")) as beside:
+        found = run.probe.snapshot()
+        write_json(run.parameters, beside / "parameters.json")
+        write_table(found.overlay.to_table(), beside / "overlay.parquet")
+        write_table(run.probe.table(), beside / "series.parquet")
+        if figures:
+            from trellis.simulate.figures import draw_run
+
+            (beside / "figures").mkdir()
+            draw_run(run.probe, run.title, beside / "figures")
+            run.draw(beside / "figures")
+        write_json(run.summary(), beside / "summary.json")
+        if recorder is not None:
+            recorder.write(beside / "recording.jsonl.gz", run.parameters)
 
 
 def topics_by_node(interests: Interests) -> dict[str, tuple[str, ...]]:
