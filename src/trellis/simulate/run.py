@@ -75,6 +75,7 @@ class Run:
         churned = sum(self.injector.counts.values())
         return {
             "protocol": engine.system.name,
+            "engine": "events",
             "seed": engine.world.seed,
             "time_s": engine.world.now_us / 1e6,
             "settled": self.settled,
@@ -291,6 +292,7 @@ def _parameters(
 ) -> dict[str, Any]:
     return {
         "protocol": system.name,
+        "engine": "events",
         "system": msgspec.to_builtins(system.parameters()),
         "run": msgspec.to_builtins(config),
         "interests": {
