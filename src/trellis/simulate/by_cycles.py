@@ -155,7 +155,13 @@ def simulate_cycles(
         what = "an overlay to start from" if overlay is not None else "a share of the membership"
         raise InputError("", f"these systems find each other by gossip: {what} has no effect", "leave it out")
     churns = any(fault.kind != "publish" for fault in schedule.faults)
-    require_memory(len(interests.nodes), len(interests.topics), interests.subscriptions, system.config, churns=churns)
+    require_memory(
+        *(len(interests.nodes), len(interests.topics), interests.subscriptions),
+        system.config,
+        churns=churns,
+        publications=system.publications,
+        seconds=(config.duration_ms or 0) / 1000,
+    )
     instance = make_instance(topics_by_node(interests), system.rates)
     talk = talks(instance, system, schedule, config.seed)
     plan = Plan(instance, together(schedule, talk), system.config.period_ms, uncounted=talk)

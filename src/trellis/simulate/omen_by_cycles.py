@@ -95,8 +95,6 @@ def simulate_omen(
         raise InputError(
             "", "OMen's nodes find each other by gossip: a share of the membership has no effect", "leave it out"
         )
-    subscriptions = interests.subscriptions + sum(len(fault.topics) for fault in schedule.faults)
-    require_memory(len(interests.nodes), len(interests.topics), subscriptions, system.config)
     network, plan = start_omen(
         system, topics_by_node(interests), schedule, config.seed,
         links=link_names(overlay) if overlay is not None else (), broken_streams=config.broken_stream_ms is not None,
@@ -129,6 +127,7 @@ def start_omen(
 ) -> tuple[OMenNetwork, ChurnPlan]:
     """Return the network of a run, and what happens in it."""
     instance, slots = instance_of(wanted, schedule)
+    require_memory(len(instance.nodes), len(instance.topics), instance.subscriptions, system.config)
     plan = ChurnPlan(instance, slots, wanted, schedule, system.period_ms)
     ends = plan.ends_of(links)
     network = OMenNetwork(

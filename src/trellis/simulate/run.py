@@ -18,6 +18,7 @@ import pyarrow as pa
 import trellis
 from trellis.errors import InputError
 from trellis.files import filled_whole, written_whole
+from trellis.free_memory import memory_free
 from trellis.model import ChurnTrace, Interests, Overlay, write_table
 from trellis.simulate.churn import schedule_of
 from trellis.simulate.engine import Engine
@@ -28,6 +29,9 @@ from trellis.simulate.ranges import require_times
 from trellis.simulate.record import Recorder
 from trellis.simulate.schedule import Schedule
 from trellis.simulate.system import System
+
+SAMPLE_BYTES = 4_000  # the rows of the series for one sample
+EVENT_BYTES, REACHED_BYTES = 1_000, 500  # of an event that a node publishes by itself; for each subscriber
 
 
 class RunConfig(msgspec.Struct, frozen=True):
@@ -166,6 +170,7 @@ def simulate(
 ) -> Run:
     """Run `system` on `interests`, with the events of a churn trace or of a schedule."""
     planned = planned_of(system, interests, config, churn, schedule)
+    _require_memory(system, interests, config)
     wanted = {**topics_by_node(interests)}
     for fault in planned.faults:
         if fault.kind == "join" and fault.nodes:
@@ -187,6 +192,23 @@ def simulate(
     probe = Probe(engine, age_ms_min=config.age_ms_min)
     settled = _run_to_end(engine, probe, config, recorder, progress)
     return Run(engine, injector, probe, _parameters(system, interests, config, churn, planned), settled)
+
+
+def _require_memory(system: System, interests: Interests, config: RunConfig) -> None:
+    """Refuse a run whose events and samples alone do not fit into the memory of this machine."""
+    samples = (config.duration_ms or 0) // config.sample_ms * SAMPLE_BYTES
+    free = memory_free()
+    if free is None:
+        return
+    if samples > free:
+        what = f"the samples of {(config.duration_ms or 0) // 1000:,} s need about {samples >> 20:,} MiB"
+        raise InputError("", what, f"{free >> 20:,} MiB are free: give a shorter duration")
+    each, nodes = getattr(system, "publications", 0), len(interests.nodes)
+    bytes_each = EVENT_BYTES + REACHED_BYTES * interests.subscriptions // max(1, len(interests.topics))
+    if each * nodes * bytes_each > free - samples:
+        what = f"{each * nodes:,} events, {each:,} of each node, need about {each * nodes * bytes_each >> 20:,} MiB"
+        fits = (free - samples) // (nodes * bytes_each)
+        raise InputError("--publications", what, f"{free - samples >> 20:,} MiB are free: give at most {fits:,}")
 
 
 def planned_of(
