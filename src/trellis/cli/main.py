@@ -177,8 +177,8 @@ def _usage(error: typer.TyperException, arguments: list[str]) -> str:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "trellis"
     said = error.format_message().rstrip(".")
-    found = re.match(r"Invalid value for '(?:-\w / )?(--[\w-]+)", said)
-    value = _value_of(found[1], arguments) if found is not None else None
+    option = re.match(r"Invalid value for '(?:-\w / )?(--[\w-]+)", said)
+    value = _value_of(option[1], arguments) if option is not None else None
     if value is not None and value not in said:
         said += f', not "{value}"'
     return f"{said}; see: {path} --help"
@@ -186,10 +186,10 @@ def _usage(error: typer.TyperException, arguments: list[str]) -> str:
 
 def _value_of(option: str, arguments: list[str]) -> str | None:
     """Return the last value that was given for an option."""
-    found = None
+    value = None
     for word, after in zip(arguments, [*arguments[1:], None], strict=True):
         if word == option:
-            found = after
+            value = after
         elif word.startswith(f"{option}="):
-            found = word.partition("=")[2]
-    return found
+            value = word.partition("=")[2]
+    return value

@@ -22,7 +22,7 @@ from trellis.protocols.vitis import TableConfig
 
 _BASE = 268 << 20  # the interpreter, numpy, numba, pyarrow and the compiled kernels
 _PLANNED = 30 << 20  # the planner of a first overlay, for OMen
-_POOL = 5  # a table of OMen, times what it has
+_POOL_BYTES = 72  # of a node that a node of OMen knows: 16 for its entry, 4.5 times, as measured
 PUBLICATION_BYTES = 400  # an event that a node will publish by itself
 SAMPLE_BYTES = 4_000  # the rows of the series for one second
 _MIB = 1 << 20
@@ -109,7 +109,7 @@ def omen_memory_needed(nodes: int, topics: int, subscriptions: int, config: OMen
     backups = min(nodes, config.coverage * (mean + 1))
     a_ring = 2 * (config.resilience + 4) * 12
     a_node = (
-        84 + a_ring + _POOL * 16 * known + slots * (24 + 2 * 4 * backups) + 2 * 8 * backups * config.resilience + 800
+        84 + a_ring + _POOL_BYTES * known + slots * (24 + 2 * 4 * backups) + 2 * 8 * backups * config.resilience + 800
     )
     return _BASE + _PLANNED + nodes * a_node + topics * 400 + subscriptions * (2 * 4 + 8 + 60 + 16)
 
