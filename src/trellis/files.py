@@ -63,6 +63,28 @@ def _beside(path: Path) -> Path:
 
 
 @contextmanager
+def filled_whole(folder: Path) -> Iterator[Path]:
+    """Give an empty folder to write to. At the end its files and folders replace those of `folder`.
+
+    After an error, `folder` is as it was. Other files in it are kept.
+    """
+    try:
+        beside = Path(tempfile.mkdtemp(prefix=".", suffix=".part", dir=folder))
+    except OSError as error:
+        what = f"cannot be written to ({error.strerror})"
+        raise InputError(str(folder), what, "choose a folder that is yours, or free some space") from error
+    try:
+        yield beside
+        for made in sorted(beside.iterdir()):
+            old = folder / made.name
+            if made.is_dir():
+                shutil.rmtree(old, ignore_errors=True)
+            made.replace(old)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+@contextmanager
 def removed_on_failure(folder: str | Path) -> Iterator[None]:
     """Remove a folder that the block has made, if the block fails or is interrupted."""
     folder = Path(folder)

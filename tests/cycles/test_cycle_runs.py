@@ -103,8 +103,8 @@ def test_systems_and_engines_that_are_not_there_are_refused(interests):
 
 
 def test_a_run_that_does_not_fit_into_memory_is_refused_before_it_starts(interests, monkeypatch):
-    needed = memory.memory_needed(60, 40, 360, VitisConfig())
-    monkeypatch.setattr(memory, "memory_free", lambda: needed - 1)
+    needed = memory.estimate(60, 40, 360, VitisConfig(), seconds=1) + 60 * memory.PUBLICATION_BYTES
+    monkeypatch.setattr(memory, "memory_free", lambda: needed // 2)
     with pytest.raises(InputError, match=r"60 nodes with 360 subscriptions need about \d+ MiB"):
         trellis.simulate("vitis", interests, engine="cycles", duration_s=1)
     monkeypatch.setattr(memory, "memory_free", lambda: needed)

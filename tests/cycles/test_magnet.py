@@ -18,7 +18,7 @@ from trellis.cycles.instance import make_instance
 from trellis.cycles.members import asked_sample, begin_part, make_members, more_members, sampling_round, send_up
 from trellis.cycles.oscar import add_finger, home_of, labels_of, make_oscar, next_hop, owns, put_behind
 from trellis.cycles.parts import find_part, make_part, make_parts, more_parts
-from trellis.cycles.trees import NONE, ROOT, join, make_trees, more_trees, reach
+from trellis.cycles.trees import NONE, ROOT, join, lose_child, make_trees, more_trees, play_part, reach, use_link
 from trellis.protocols.magnet import MagnetConfig
 from trellis.protocols.magnet.membership import TopicMembers
 from trellis.protocols.magnet.messages import Entry, View
@@ -191,3 +191,39 @@ def assert_uses_count_the_trees(trees, ring) -> None:
             assert slots or ring.after[node] == peer
             expected[node, slots[0] if slots else -1] += 1
     assert np.array_equal(ring.uses, expected)
+
+
+@settings(max_examples=40)
+@given(seeds)
+def test_a_node_that_changes_its_parent_gives_the_link_back(seed):
+    """Over a finger and over the link to the successor. The former parent leads nowhere then, and leaves the tree."""
+    random = Random(seed)
+    ring = random_ring(random, NODES)
+    wants = make_instance(dict.fromkeys(NODES, ("t",))).wants
+    first = random.randrange(len(NODES))
+    ways = [int(peer) for peer in ring.fingers[first] if peer >= 0] + [int(ring.after[first])]
+    for child in ways:
+        trees = make_trees(np.array([first], np.int32), 40)
+        parent, part = (play_part(trees, wants, node, 0) for node in (first, child))
+        before = ring.uses.copy()
+        trees.parent[part], trees.children[parent] = parent, 1
+        use_link(trees, ring, part, parent, 1)
+        assert ring.uses.sum() == before.sum() + 1
+        lose_child(trees, ring, part, parent)
+        assert np.array_equal(ring.uses, before)
+        assert trees.children[parent] == 0
+
+
+def test_a_forwarder_stays_as_long_as_it_has_a_child():
+    """The home 0 has the forwarder 1, whose children 2 and 3 subscribe to the topic."""
+    ring = random_ring(Random(1), NODES)
+    wants = make_instance({name: ("t",) if name in NODES[2:4] else ("other",) for name in NODES[:4]}).wants
+    trees = make_trees(np.zeros(2, np.int32), 40)
+    home, forwarder, *children = (play_part(trees, wants, node, 1) for node in range(4))
+    trees.parent[[home, forwarder, *children]] = ROOT, home, forwarder, forwarder
+    trees.children[[home, forwarder]] = 1, 2
+    lose_child(trees, ring, children[0], forwarder)
+    assert (trees.parent[forwarder], trees.children[forwarder], trees.children[home]) == (home, 1, 1)
+    lose_child(trees, ring, children[1], forwarder)
+    assert (trees.parent[forwarder], trees.children[forwarder], trees.children[home]) == (NONE, 0, 0)
+    assert trees.parent[home] == ROOT

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -132,7 +134,6 @@ def test_ctrl_c_during_the_imports_is_one_line():
 @pytest.mark.parametrize(
     "command",
     [
-        "simulate spidercast i.tsv --churn pipe.tsv -o made",
         "plan pipe.tsv -o made --configs made",
         "profile pipe.tsv",
         "convert pipe.tsv made.tsv",
@@ -150,6 +151,52 @@ def test_ctrl_c_in_a_command_is_one_line_and_leaves_nothing(files, command):
     assert sorted(path.name for path in files.iterdir()) == ["i.tsv", "o.tsv", "pipe.tsv"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "code", "said"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "ended by SIGTERM")]
+)
+@pytest.mark.parametrize("engine", ["events", "cycles"])
+def test_a_run_that_is_ended_says_that_nothing_was_written(files, kind, code, said, engine):
+    """The run reads its churn from a pipe: once it has opened it, it is in the middle of its work."""
+    os.mkfifo("pipe.tsv")
+    words = f"simulate spidercast i.tsv --churn pipe.tsv --engine {engine} -o made".split()
+    process = subprocess.Popen([TRELLIS, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with Path("pipe.tsv").open("wb"):  # waits until the other side is open
+        process.send_signal(kind)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (code, "", f"trellis: {said}; nothing was written to made\n")
+    assert sorted(path.name for path in files.iterdir()) == ["i.tsv", "o.tsv", "pipe.tsv"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "said"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "ended by SIGTERM")]
+)
+def test_a_run_that_is_ended_leaves_an_earlier_one_as_it_was(files, kind, code, said):
+    os.mkfifo("pipe.tsv")
+    Path("made").mkdir()
+    Path("made/parameters.json").write_text("{}")
+    words = "simulate spidercast i.tsv --churn pipe.tsv -o made".split()
+    process = subprocess.Popen([TRELLIS, *words], stderr=subprocess.PIPE, text=True)
+    with Path("pipe.tsv").open("wb"):
+        process.send_signal(kind)
+        assert process.communicate(timeout=60)[1] == f"trellis: {said}; nothing was written to made\n"
+    assert process.returncode == code
+    assert [path.name for path in Path("made").iterdir()] == ["parameters.json"]
+
+
+def test_a_check_that_is_ended_keeps_the_seeds_that_it_has_finished(files):
+    words = "simulate spidercast i.tsv --check --seeds 100000 --jobs 2 -o seeds".split()
+    process = subprocess.Popen([TRELLIS, *words], stderr=subprocess.PIPE, text=True)
+    while not list(files.glob("seeds/seed-*")) and process.poll() is None:
+        threading.Event().wait(0.05)
+    process.terminate()
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 143
+    found = re.fullmatch(r"trellis: ended by SIGTERM; (\d+) of 100,000 seeds were checked, and seeds has them\n", said)
+    assert found, said
+    # A seed that was written when the signal came may not be in the line yet.
+    assert json.loads(Path("seeds/summary.json").read_text())["seeds"] - int(found[1]) in (0, 1)
+
+
 def test_ctrl_c_is_told_once_where_a_command_has_processes_of_its_own(files):
     words = "simulate spidercast i.tsv --check --seeds 100000 --jobs 2 -o seeds".split()
     process = subprocess.Popen([TRELLIS, *words], stderr=subprocess.PIPE, text=True, start_new_session=True)
@@ -158,7 +205,8 @@ def test_ctrl_c_is_told_once_where_a_command_has_processes_of_its_own(files):
         if list(files.glob("seeds/seed-*")):  # both processes are at work
             os.killpg(process.pid, signal.SIGINT)
             done.set()
-    assert process.communicate(timeout=60)[1] == "trellis: interrupted\n"
+    said = process.communicate(timeout=60)[1]
+    assert re.fullmatch(r"trellis: interrupted; \d+ of 100,000 seeds were checked, and seeds has them\n", said), said
     assert process.returncode == 130
 
 

@@ -137,7 +137,146 @@ def test_bad_input_is_told_in_one_line(interests, capsys):
     assert "is not a share" in refused(capsys, "simulate", "spidercast", interests, "--view", "lots", "-o", "run")
     assert "knowledge" in refused(capsys, "simulate", "omen", interests, "--knowledge", "all", "-o", "run")
     assert "No such option" in refused(capsys, "simulate", "spidercast", interests, "--lambda", "3", "-o", "run")
-    assert "nothing would be checked" in refused(capsys, "simulate", "spidercast", "--check", "--seeds", "0")
     Path("full").mkdir()
     Path("full/notes.txt").write_text("mine")
     assert "is not empty" in refused(capsys, "simulate", "spidercast", interests, "-o", "full")
+
+
+HUGE = str(10**30)
+# Numbers that the options of a run do not take, beside not-a-number and infinity.
+WRONG = {
+    "--duration": ["0", "-1", "1e300", "0.0004"],
+    "--broken-stream": ["-1", "1e300"],
+    "--rounds-per-event": ["0", "-1", HUGE],
+    "--warmup-rounds": ["-1", HUGE],
+    "--loss": ["-1", "1.5"],
+    "--duplicate": ["-1", "1e300"],
+    "--reorder": ["-1", "1e300"],
+    "--view": ["0", "-1", "101", "1e300"],
+    "--latency": ["-1", "1e300", "5..inf", "5..4", "lognormal:20,inf", "lognormal:1e300,0.5"],
+    "--seeds": ["0", "-1", HUGE],
+    "--jobs": ["0", "-1", HUGE],
+}
+# The same for the options of single systems.
+WRONG_OF = {
+    "vitis": {
+        "--table-size": ["0", HUGE],
+        "--sw-neighbors": ["-1", HUGE],
+        "--gateway-hops": ["0", "128", HUGE],
+        "--period-ms": ["0", HUGE],
+        "--silence-max": ["0", HUGE],
+        "--linger-rounds": ["-1", HUGE],
+        "--publications": ["-1", HUGE],
+    },
+    "opt": {"--coverage": ["0", HUGE]},
+    "omen": {"--lambda": ["-1", HUGE], "--resilience": ["0", HUGE], "--rho": ["0", "1e300", "nan", "inf"]},
+    "spidercast": {"--kg": ["-1", HUGE], "--kr": ["-1", HUGE]},
+    "similarity": {"--similar": ["-1", HUGE], "--random": ["-1", HUGE]},
+    "magnet": {
+        "--links": ["0", HUGE],
+        "--samples": ["1", HUGE],
+        "--rejoin-changes": ["0", HUGE],
+        "--improve-rounds": ["-1", HUGE],
+        "--join-gap-ms": ["-1", HUGE],
+        "--first-gap-ms": ["-1", HUGE],
+        "--trees-ms": ["-1", HUGE],
+        "--period-ms": ["0", HUGE],
+        "--sample-ms": ["0", HUGE],
+        "--estimate-ms": ["0", HUGE],
+    },
+    "delivery": {
+        "--copies": ["0", HUGE],
+        "--window": ["0", "nan", "inf", "1e300"],
+        "--every-ms": ["-1", HUGE],
+        "--first-ms": ["-1", HUGE],
+        "--foreign": ["-1", "nan", "1.5"],
+        "--repair-ms": ["-1", HUGE],
+    },
+}
+
+
+@pytest.mark.parametrize("engine", ["events", "cycles"])
+@pytest.mark.parametrize("option", WRONG)
+def test_a_number_that_no_run_takes_is_refused_with_the_option_the_value_and_the_range(
+    interests, capsys, option, engine
+):
+    for value in [*WRONG[option], "nan", "inf"]:
+        words = ["simulate", "spidercast", interests, "--engine", engine, option, value, "-o", "run"]
+        said = refused(capsys, *words)
+        assert option.removeprefix("--") in said
+        assert value in said or f"{float(value):g}" in said or str(float(value)) in said
+        assert "give " in said or "write " in said or "valid integer" in said, said
+    assert not Path("run").exists()
+
+
+@pytest.mark.parametrize("protocol", WRONG_OF)
+def test_a_number_that_a_system_does_not_take_is_refused_in_the_same_way(interests, capsys, protocol):
+    for option, values in WRONG_OF[protocol].items():
+        for value in values:
+            said = refused(capsys, "simulate", protocol, interests, option, value, "-o", "run")
+            assert f"{option} {value if 'e' not in value else float(value)}" in said.replace(".0:", ":"), said
+            assert "is not in the range of this option; give " in said
+    assert not Path("run").exists()
+
+
+def test_every_number_of_every_system_has_a_range():
+    from typing import get_args
+
+    from trellis.cli.simulate import _own_options
+    from trellis.simulate.ranges import SYSTEM
+    from trellis.simulate.systems import maker_of
+
+    for protocol in [*PROTOCOLS, "delivery"]:
+        for one in _own_options(maker_of(protocol)):
+            if get_args(one.annotation)[0] in (int, float):
+                SYSTEM[one.name].require(one.default, one.name)
+
+
+def test_events_after_the_longest_run_are_refused(interests, capsys):
+    assert run(f"churn random {interests} --rounds 4 --seed 2 -o c.tsv".split()) == 0
+    capsys.readouterr()
+    words = f"simulate spidercast {interests} --churn c.tsv --rounds-per-event 10000000 -o run"
+    assert "the last event would happen at 3e+07 s" in refused(capsys, *words.split())
+
+
+def test_options_that_would_be_ignored_are_refused(interests, capsys):
+    run_words, check = ["simulate", "spidercast", interests, "-o", "run"], ["simulate", "spidercast", "--check"]
+    for option in ("--seeds", "--jobs"):
+        assert f"{option}: is for --check; leave it out, or give --check" in refused(capsys, *run_words, option, "2")
+    for option, *value in (
+        ("--churn", "c.tsv"),
+        ("--duration", "5"),
+        ("--rounds-per-event", "1"),
+        ("--warmup-rounds", "1"),
+        ("--broken-stream", "1"),
+        ("--record",),
+    ):
+        assert f"{option}: a check draws the faults" in refused(capsys, *check, option, *value)
+    assert "no interests are named" in refused(capsys, *check, "--overlay", "o.tsv")
+    for engine in ("events", "cycles"):
+        for option in ("--rounds-per-event", "--warmup-rounds"):
+            assert "without a trace" in refused(capsys, *run_words, "--engine", engine, option, "2")
+
+
+def test_the_help_says_that_seeds_and_jobs_are_for_checks(capsys):
+    assert run("simulate vitis --help".split()) == 0
+    said = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "How many, from --seed on; only with --check." in said
+    assert "Processes; only with --check. A run takes one." in said
+
+
+def test_a_run_replaces_the_folder_of_an_earlier_one_whole(interests, monkeypatch, capsys):
+    """A run that fails while it writes leaves the earlier run as it was."""
+    assert run(f"simulate spidercast {interests} --seed 1 --record -o run".split()) == 0
+    before = {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()}
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("trellis.simulate.figures.draw_run", full)
+        assert run(f"simulate spidercast {interests} --seed 2 -o run".split()) == 2
+    assert {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()} == before
+    assert run(f"simulate spidercast {interests} --seed 2 -o run".split()) == 0
+    assert json.loads(Path("run/summary.json").read_text())["seed"] == 2
+    assert Path("run/summary.json").read_bytes() != before[Path("run/summary.json")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import signal
 import sys
 from contextlib import suppress
@@ -115,20 +116,20 @@ def run(arguments: list[str]) -> int:
     except TrellisError as error:
         return _refuse(str(error))
     except typer.TyperException as error:
-        return _refuse(_usage(error))
-    except (KeyboardInterrupt, typer.Abort):
-        return _interrupted()
-    except SystemExit as ending:
-        if ending.code != failures.TERMINATED:
+        return _refuse(_usage(error, arguments))
+    except (KeyboardInterrupt, typer.Abort) as error:
+        return _refuse(_with_left("interrupted", error), failures.INTERRUPTED)
+    except SystemExit as error:
+        if error.code != failures.TERMINATED:
             raise
-        return _refuse("ended by SIGTERM", failures.TERMINATED)
+        return _refuse(_with_left("ended by SIGTERM", error), failures.TERMINATED)
     except BrokenPipeError:
         # The reader of the output has ended (`trellis ... | head`). That is no error, so exit without a message.
         sys.stdout = None
         return 0
     except Exception as error:
         if failures.is_interrupt(error):
-            return _interrupted()
+            return _refuse("interrupted", failures.INTERRUPTED)
         if failures.is_debugging():
             raise
         if isinstance(error, ModuleNotFoundError) and (text := failures.missing(error, arguments)):
@@ -159,9 +160,10 @@ def _refuse(line: str, code: int = failures.BAD_INPUT) -> int:
     return code
 
 
-def _interrupted() -> int:
-    _tell("interrupted")
-    return failures.INTERRUPTED
+def _with_left(what: str, error: BaseException) -> str:
+    """Return a line about the end of a command, with what the command has written if it says that (`ending.py`)."""
+    left = getattr(error, "left", "")
+    return f"{what}; {left}" if left else what
 
 
 def _tell(line: str) -> None:
@@ -170,7 +172,24 @@ def _tell(line: str) -> None:
         typer.echo(f"trellis: {line}", err=True)
 
 
-def _usage(error: typer.TyperException) -> str:
+def _usage(error: typer.TyperException, arguments: list[str]) -> str:
+    """Return a line about words that are no command, with the value that an option does not take."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "trellis"
-    return f"{error.format_message().rstrip('.')}; see: {path} --help"
+    said = error.format_message().rstrip(".")
+    option = re.match(r"Invalid value for '(?:-\w / )?(--[\w-]+)", said)
+    value = _value_of(option[1], arguments) if option is not None else None
+    if value is not None and value not in said:
+        said += f', not "{value}"'
+    return f"{said}; see: {path} --help"
+
+
+def _value_of(option: str, arguments: list[str]) -> str | None:
+    """Return the last value that was given for an option."""
+    value = None
+    for word, after in zip(arguments, [*arguments[1:], None], strict=True):
+        if word == option:
+            value = after
+        elif word.startswith(f"{option}="):
+            value = word.partition("=")[2]
+    return value

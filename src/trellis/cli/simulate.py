@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 import trellis
 from trellis.cli import simulate_mesh
 from trellis.cli.common import AsJson, examples, number, progress, say, says_compiling, show, table
+from trellis.cli.ending import ending_by_sigterm, telling_what_is_left
 from trellis.cli.reading import Reading, reading_of, reading_parameters
 from trellis.cli.values import SYSTEM_OPTIONS, among
 from trellis.errors import InputError
@@ -54,6 +55,8 @@ MORE_EXAMPLES = {
     "spidercast": ["trellis simulate spidercast interests.parquet --engine cycles --view 5% -o run"],
 }
 _PROTOCOL, _NETWORK, _CHECK = "Protocol", "Network", "Check over seeds"
+_SEEDS, _SEEDS_MAX, _JOBS_MAX = 10, 1_000_000_000, 256
+_FLAGS = {"duration_s": "--duration", "broken_stream_s": "--broken-stream"}  # where the name of an argument differs
 
 
 def _common(
@@ -86,9 +89,9 @@ def _common(
     ] = None,
     rounds_per_event: Annotated[
         int | None,
-        typer.Option(help="Gossip rounds from one event of --churn to the next; its own times unless given.", min=1),
+        typer.Option(help="Gossip rounds from one event of --churn to the next; its own times unless given."),
     ] = None,
-    warmup_rounds: Annotated[int, typer.Option(help="Gossip rounds before the first event.", min=0)] = 0,
+    warmup_rounds: Annotated[int, typer.Option(help="Gossip rounds before the first event.")] = 0,
     engine: Annotated[
         str,
         typer.Option(
@@ -122,8 +125,21 @@ def _common(
     check: Annotated[
         bool, typer.Option("--check", help="Draw faults for each seed and assert all promises.", rich_help_panel=_CHECK)
     ] = False,
-    seeds: Annotated[int, typer.Option(help="How many, from --seed on.", rich_help_panel=_CHECK, metavar="N")] = 10,
-    jobs: Annotated[int, typer.Option(help="Processes.", rich_help_panel=_CHECK, metavar="N")] = 1,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            help="How many, from --seed on; only with --check.",
+            rich_help_panel=_CHECK,
+            metavar="N",
+            show_default=str(_SEEDS),
+        ),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            help="Processes; only with --check. A run takes one.", rich_help_panel=_CHECK, metavar="N", show_default="1"
+        ),
+    ] = None,
 ) -> None: ...
 
 
@@ -160,6 +176,7 @@ def simulate(
     A run leaves parameters.json, overlay.parquet, series.parquet, summary.json and figures/ in its folder.
     --check exits 0 if every seed holds, and 1 if one fails. A failure prints the command that replays it.
     """
+    ctx.with_resource(ending_by_sigterm())
     if replay is not None:
         _replay(replay, since, until)
     elif ctx.invoked_subcommand is None:
@@ -168,9 +185,11 @@ def simulate(
 
 def _command(protocol: str) -> Any:
     """Make the command of one protocol: the common options, and the parameters of its system."""
+    from trellis.simulate.ranges import require_options
     from trellis.simulate.systems import maker_of
 
     own = _own_options(maker_of(protocol))
+    flags = {one.name: get_args(one.annotation)[1].default.partition("/")[0] for one in own}
     hints = get_type_hints(_common, include_extras=True)
     shared = [one.replace(annotation=hints[one.name]) for one in inspect.signature(_common).parameters.values()]
     added = reading_parameters()
@@ -178,7 +197,10 @@ def _command(protocol: str) -> Any:
     def command(**values: Any) -> None:
         options = {one.name: values.pop(one.name) for one in own}
         given = {one.name: options[one.name] for one in own if options[one.name] != one.default}
-        _simulate(protocol, given, reading_of(values), **values)
+        require_options(protocol, given, flags.__getitem__)
+        where = values["output"]
+        with telling_what_is_left(lambda: "nothing was written" + (f" to {where}" if where else "")):
+            _simulate(protocol, given, reading_of(values), **values)
 
     command.__signature__ = inspect.Signature([*shared, *own, *added])  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in (*shared, *own, *added)}
@@ -237,13 +259,29 @@ def _simulate(
     reorder: float,
     broken_stream: float | None,
     check: bool,
-    seeds: int,
-    jobs: int,
+    seeds: int | None,
+    jobs: int | None,
 ) -> None:
     from trellis.simulate.network import Latency, NetworkConfig
+    from trellis.simulate.ranges import Range, require_run
     from trellis.simulate.schedule import read_schedule
     from trellis.simulate.systems import maker_of
 
+    numbers = {
+        "duration_s": duration,
+        "broken_stream_s": broken_stream,
+        "rounds_per_event": rounds_per_event,
+        "warmup_rounds": warmup_rounds,
+        "loss": loss,
+        "duplicate": duplicate,
+        "reorder": reorder,
+    }
+    require_run(numbers, lambda name: _FLAGS.get(name, f"--{name.replace('_', '-')}"))
+    for option, number_given, most in (("--seeds", seeds, _SEEDS_MAX), ("--jobs", jobs, _JOBS_MAX)):
+        if number_given is not None:
+            Range(1, most).require(number_given, option)
+            if not check:
+                raise InputError(option, "is for --check", "leave it out, or give --check")
     network = NetworkConfig(Latency.parse(latency), loss, duplicate, reorder)
     share = _share(view)
     schedule = None if schedule_file is None else read_schedule(schedule_file)
@@ -252,12 +290,25 @@ def _simulate(
     if check and engine != "events":
         raise InputError(f"--engine {engine}", "faults are drawn for the engine `events` alone", "leave --engine out")
     if check:
+        ignored = {
+            "--churn": churn_file is not None,
+            "--duration": duration is not None,
+            "--rounds-per-event": rounds_per_event is not None,
+            "--warmup-rounds": bool(warmup_rounds),
+            "--broken-stream": broken_stream is not None,
+            "--record": record,
+        }
+        for option in [option for option, is_given in ignored.items() if is_given]:
+            raise InputError(option, "a check draws the faults and the length of each run by itself", "leave it out")
+        if overlay_file not in (None, "lowoda") and interests is None:
+            raise InputError("--overlay", "no interests are named that its nodes have", "give their table as well")
         planned = overlay_file == "lowoda" and overlay is None
         fields: dict[str, Any] = {"view_share": share, "encode": encode, "planned": planned}
         if network != NetworkConfig():  # The options replace the latencies of the check.
             fields["network"] = network
         make = partial(maker_of(protocol), **options)
-        _check(make, protocol, interests, overlay, schedule, fields, seed, seeds, jobs, output, as_json)
+        asked = _SEEDS if seeds is None else seeds
+        _check(make, protocol, interests, overlay, schedule, fields, seed, asked, jobs or 1, output, as_json)
         return
     if interests is None:
         raise InputError("", "no interests are named", "give a table of node, topic; see trellis workload")
@@ -267,7 +318,12 @@ def _simulate(
     from trellis.simulate.record import Recorder
     from trellis.simulate.run import make_folder, write_run
 
-    with removed_on_failure(output):
+    is_written = False
+
+    def left() -> str:
+        return f"the run is in {output}" if is_written else f"nothing was written to {output}"
+
+    with telling_what_is_left(left), removed_on_failure(output):
         make_folder(output, "parameters.json")  # refused now, not after the run
         recorder = Recorder() if record else None
         with progress(f"{protocol}, virtual seconds") as report, says_compiling():
@@ -290,9 +346,8 @@ def _simulate(
                 recorder=recorder,
                 progress=_reporter(protocol, report),
             )
-        write_run(run, output)
-        if recorder is not None:
-            recorder.write(output / "recording.jsonl.gz", run.parameters)
+        write_run(run, output, recorder=recorder)
+        is_written = True
     summary = run.summary()
     show({**summary, "folder": str(output)}, as_json, _text(summary, output))
 
@@ -310,7 +365,7 @@ def _share(view: str) -> float:
     except ValueError:
         percent = -1.0
     if not 0 < percent <= 100:
-        raise InputError(f"--view {view}", "is not a share", "write for instance 5%")
+        raise InputError(f"--view {view}", "is not a share", "give more than 0% and at most 100%, for instance 5%")
     return percent / 100
 
 
@@ -344,9 +399,18 @@ def _check(
     from trellis.simulate.run import link_names
     from trellis.simulate.seeds import check_seeds
 
-    if seeds < 1 or jobs < 1:
-        raise InputError("--seeds, --jobs", "nothing would be checked", "give 1 or more")
-    with progress(f"{protocol} seeds") as report:
+    finished = 0
+
+    def tell(done: int, total: int, failed: int) -> None:
+        nonlocal finished
+        finished = done
+        report(done, total, f"{protocol} seeds, {failed} failed")
+
+    def left() -> str:
+        where = "nothing was written" if output is None else f"{output} has them"
+        return f"{finished:,} of {seeds:,} seeds were checked, and {where}"
+
+    with telling_what_is_left(left), progress(f"{protocol} seeds") as report:
         summary = check_seeds(
             make,
             seeds=seeds,
@@ -358,7 +422,7 @@ def _check(
             jobs=jobs,
             folder=output,
             command=_without_seeds(["trellis", *sys.argv[1:]]),
-            progress=lambda done, total, failed: report(done, total, f"{protocol} seeds, {failed} failed"),
+            progress=tell,
         )
     show(summary.to_json(), as_json, summary.lines())
     raise typer.Exit(0 if summary.holds else 1)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from trellis.cli.common import AsJson, examples, progress, show
+from trellis.cli.ending import telling_what_is_left
 from trellis.errors import InputError
 
 EXAMPLE = examples(
@@ -16,6 +16,7 @@ EXAMPLE = examples(
     "trellis simulate mesh --check --seeds 1 --seed 200 -o failing; trellis judge failing/seed-200/history.jsonl",
     "trellis simulate mesh --check --seeds 5000 --campaign campaign  # goes on where it stopped",
 )
+_SEEDS_MAX = 1_000_000
 DOC = "Whole nodes with real clients: shell, sockets, MQTT and limits in a simulated network."
 
 
@@ -62,11 +63,20 @@ def mesh(
     from trellis.simulate.mesh.corpus import read_case, read_corpus
     from trellis.simulate.mesh.draw import MeshPlan
     from trellis.simulate.mesh.seeds import check_mesh
+    from trellis.simulate.ranges import Range
 
+    for option, given, most in (
+        ("--seeds", seeds, _SEEDS_MAX),
+        ("--jobs", jobs, 256),
+        ("--nodes-max", nodes_max, 1_000),
+        ("--clients", clients, 10_000),
+        ("--span", span, 1_000_000),
+        ("--failures-max", failures_max, _SEEDS_MAX),
+    ):
+        if given is not None:
+            Range(1, most).require(given, option)
     if not check:
         raise InputError("", "a mesh of whole nodes is only checked", "give --check; for a live mesh see trellis up")
-    if not math.isfinite(span):
-        raise InputError("--span", f"{span:g}", "give a finite number of seconds")
     if campaign is not None and (output is not None or case is not None):
         raise InputError("--campaign", "has a folder and cases of its own", "leave out -o and --case")
     if corpus is not None and campaign is None:
@@ -75,9 +85,17 @@ def mesh(
     for option, value, default in (("--nodes-max", nodes_max, 5), ("--clients", clients, 8), ("--span", span, 30.0)):
         words += [option, f"{value:g}"] if value != default else []
     plan = MeshPlan(nodes_max=nodes_max, clients=clients, span_s=span)
-    with progress("mesh seeds") as report:
+    finished, where = 0, campaign or output
+
+    def left() -> str:
+        kept = "nothing was written" if where is None else f"{where} has what they left"
+        return f"{finished:,} of {seeds:,} seeds were checked, and {kept}"
+
+    with telling_what_is_left(left), progress("mesh seeds") as report:
 
         def told(done: int, total: int, failed: int) -> None:
+            nonlocal finished
+            finished = done
             report(done, total, f"mesh seeds, {failed} failed")
 
         if campaign is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from trellis.errors import InputError
 from trellis.model import ChurnTrace, Interests, Overlay
 from trellis.simulate.network import NetworkConfig
+from trellis.simulate.ranges import require_options, require_run
 from trellis.simulate.record import Recorder
 from trellis.simulate.run import Progress, Run, RunConfig
 from trellis.simulate.run import simulate as run_system
@@ -64,8 +65,23 @@ def simulate(
     broken_stream_s   seconds until neighbors notice a crash by a broken stream; by default they notice only silence
     recorder          records the run so that it can be replayed
     progress          called after every sample, which is every virtual second
+
+    InputError is raised for a number outside of its range (`trellis.simulate.ranges`).
     """
+    require_run(
+        {
+            "duration_s": duration_s,
+            "broken_stream_s": broken_stream_s,
+            "rounds_per_event": rounds_per_event,
+            "warmup_rounds": warmup_rounds,
+            "view_share": view_share,
+        }
+    )
+    if churn is None and (rounds_per_event is not None or warmup_rounds):
+        what = "rounds before and between events of a churn trace are given without a trace"
+        raise InputError("", what, "give a trace, or leave them out")
     if isinstance(protocol, str):
+        require_options(protocol, options or {})
         try:
             system = maker_of(protocol)(**(options or {}))
         except TypeError as error:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -35,6 +35,7 @@ from trellis.errors import InputError
 from trellis.measure.connectivity import connectivity
 from trellis.measure.distributions import Distribution
 from trellis.model import ChurnTrace, Interests, Overlay
+from trellis.simulate.churn_by_cycles import KINDS, Counted, events_of
 from trellis.simulate.digest import overlay_digest
 from trellis.simulate.dissemination import Measured
 from trellis.simulate.dissemination_system import TALK_FROM_MS, TALK_UNTIL_MS, TableSystem
@@ -62,6 +63,7 @@ class CycleRun:
 
     network: Network
     system: TableSystem
+    plan: Plan
     probe: CycleProbe
     parameters: dict[str, Any]
     settled: bool  # True if no table changed during the last `settle_ms` of the run
@@ -102,8 +104,10 @@ class CycleRun:
             "messages": sum(sent.values()),
             "messages_by_type": sent,
             "encoded_bytes": 0,
+            "encoded_bytes_by_type": {},
             "control_messages": sum(sent.values()),
             "deliveries": events.deliveries + events.publications,  # A publisher gets its own event as well.
+            **events_of(self.plan, self.probe),
             "dissemination": events.to_json(),
             "digest": self.network.digest(),
             "overlay_digest": overlay_digest(link_names(found.overlay)),
@@ -122,36 +126,45 @@ def simulate_cycles(
 ) -> CycleRun | NeighborRun | MagnetRun | OMenRun:
     """Run `system` on `interests` in cycles, with the events of a churn trace or of a schedule.
 
-    Vitis, RVR and OPT take publications, joins and leaves. OMen takes joins, leaves and crashes. The others take
-    publications only. Other faults are refused.
+    Vitis, RVR and OPT take publications, joins and leaves. OMen and SpiderCast with its baselines take joins, leaves
+    and crashes. Magnet and the strawman take publications only. Other faults are refused.
     """
     if not isinstance(system, TableSystem | NeighborSystem | Magnet | OMen) or system.name not in SYSTEMS:
         raise InputError("", f"the cycle engine does not run {system.name}", f"choose from {', '.join(SYSTEMS)}")
-    tables = isinstance(system, TableSystem)
-    refuse_options(config, churn is not None and not isinstance(system, NeighborSystem), isinstance(system, OMen))
+    tables, mortal = isinstance(system, TableSystem), isinstance(system, OMen | NeighborSystem)
+    refuse_options(config, churn is not None, mortal)
     schedule = planned_of(system, interests, config, churn, schedule)
+    parameters = parameters_of(system, interests, config, churn, schedule)
+    kinds = ("publish", "join", "leave") if tables else KINDS if mortal else ("publish",)
+    if isinstance(system, NeighborSystem) and any(fault.kind == "publish" for fault in schedule.faults):
+        raise InputError("", f"{system.name} publishes nothing in cycles", f"leave publications out, or {INSTEAD}")
+    refuse_faults(schedule, kinds)
     if isinstance(system, OMen):
-        from trellis.simulate.omen_by_cycles import KINDS, simulate_omen
+        from trellis.simulate.omen_by_cycles import simulate_omen
 
-        refuse_faults(schedule, KINDS)
-        parameters = parameters_of(system, interests, config, len(schedule.faults))
         return simulate_omen(system, interests, config, overlay, schedule, parameters, progress)
-    refuse_faults(schedule, ("publish", "join", "leave") if tables else ("publish",))
     if isinstance(system, NeighborSystem):
         from trellis.simulate.neighbors_by_cycles import simulate_neighbors
 
-        return simulate_neighbors(system, interests, config, overlay, schedule, progress)
+        return simulate_neighbors(system, interests, config, overlay, schedule, parameters, progress)
     if isinstance(system, Magnet):
         from trellis.simulate.magnet_by_cycles import simulate_magnet
 
-        return simulate_magnet(system, interests, config, overlay, schedule, progress)
+        return simulate_magnet(system, interests, config, overlay, schedule, parameters, progress)
     if config.view_share != 1.0 or overlay is not None:
         what = "an overlay to start from" if overlay is not None else "a share of the membership"
         raise InputError("", f"these systems find each other by gossip: {what} has no effect", "leave it out")
     churns = any(fault.kind != "publish" for fault in schedule.faults)
-    require_memory(len(interests.nodes), len(interests.topics), interests.subscriptions, system.config, churns=churns)
+    require_memory(
+        *(len(interests.nodes), len(interests.topics), interests.subscriptions),
+        system.config,
+        churns=churns,
+        publications=system.publications,
+        seconds=(config.duration_ms or 0) / 1000,
+    )
     instance = make_instance(topics_by_node(interests), system.rates)
-    plan = Plan(instance, together(schedule, talks(instance, system, schedule, config.seed)), system.config.period_ms)
+    talk = talks(instance, system, schedule, config.seed)
+    plan = Plan(instance, together(schedule, talk), system.config.period_ms, uncounted=talk)
     network = make_network(instance, system.config, config.seed, plan.absent)
     period_ms = system.config.period_ms
     probe = CycleProbe(network, interests)
@@ -171,11 +184,12 @@ def simulate_cycles(
             break
         if plan.cycle(network):
             changed = network.round
-    parameters = parameters_of(system, interests, config, len(schedule.faults))
-    return CycleRun(network, system, probe, parameters, now >= quiet_ms, changed)
+    return CycleRun(network, system, plan, probe, parameters, now >= quiet_ms, changed)
 
 
-def parameters_of(system: System, interests: Interests, config: RunConfig, faults: int) -> dict[str, Any]:
+def parameters_of(
+    system: System, interests: Interests, config: RunConfig, churn: ChurnTrace | None, schedule: Schedule
+) -> dict[str, Any]:
     """Return the content of `parameters.json`."""
     return {
         "protocol": system.name,
@@ -187,7 +201,8 @@ def parameters_of(system: System, interests: Interests, config: RunConfig, fault
             "topics": len(interests.topics),
             "subscriptions": interests.subscriptions,
         },
-        "faults": faults,
+        "churn_rows": len(churn) if churn is not None else 0,
+        "faults": len(schedule.faults),
         "trellis": trellis.__version__,
     }
 
@@ -243,12 +258,17 @@ def talks(instance: Instance, system: TableSystem, schedule: Schedule, seed: int
     return sorted(found, key=lambda fault: fault.time_ms)
 
 
-class Plan:
+class Plan(Counted):
     """What happens in which round: joins, leaves and publications. What cannot happen is passed over."""
 
-    def __init__(self, instance: Instance, schedule: Schedule, period_ms: int) -> None:
-        """Raise InputError for a node or a topic that is not in the interests."""
+    def __init__(self, instance: Instance, schedule: Schedule, period_ms: int, uncounted: Sequence[Fault] = ()) -> None:
+        """Raise InputError for a node or a topic that is not in the interests.
+
+        `uncounted`: those of the faults that nodes cause by themselves, which are no events from outside.
+        """
+        super().__init__()
         self.instance, self._period_ms = instance, period_ms
+        self._uncounted = {id(fault) for fault in uncounted}
         self._node = {name: place for place, name in enumerate(instance.nodes)}
         self._topic = {name: place for place, name in enumerate(instance.topics)}
         self.rounds: dict[int, list[Fault]] = {}
@@ -284,14 +304,20 @@ class Plan:
                 continue
             node = self._node[fault.nodes[0]]
             if fault.kind == "publish":
-                published.append((self._topic[fault.topics[0]], node))
-            elif fault.kind == "join" and not alive[node]:
+                published.append((fault, node))
+                continue
+            done = bool(alive[node]) != (fault.kind == "join")
+            if done and fault.kind == "join":
                 network.join(node, self._next_leave(node, now))
-            elif fault.kind == "leave" and alive[node]:
+            elif done:
                 network.leave(node)
-        published = [event for event in published if alive[event[1]]]
-        if published:
-            network.publish(*zip(*published, strict=True))
+            self.count(fault, done)
+        for fault, node in published:
+            if id(fault) not in self._uncounted:
+                self.count(fault, bool(alive[node]))
+        topics = [(self._topic[fault.topics[0]], node) for fault, node in published if alive[node]]
+        if topics:
+            network.publish(*zip(*topics, strict=True))
 
     def _next_leave(self, node: int, now: int) -> int:
         return min((when for when in self._leaves.get(node, ()) if when >= now), default=NEVER)

@@ -15,9 +15,11 @@ from trellis.errors import InputError
 from trellis.measure.connectivity import connectivity
 from trellis.measure.distributions import Distribution
 from trellis.model import Interests, Names, Overlay
-from trellis.simulate.probes import Snapshot
+from trellis.simulate.probes import Series, Snapshot
 from trellis.simulate.schedule import Fault, Schedule
 
+# Faults of OMen and SpiderCast. Each names its nodes, so the kinds of crashes do not differ.
+KINDS = ("join", "leave", "crash", "crash-uniform", "crash-adjacent", "crash-ring", "crash-hub")
 _AGAIN = "\0"  # Stands between a name and the number of its list of topics, where a name joins with several ones.
 
 
@@ -67,7 +69,39 @@ def instance_of(
     return instance, {keys[key]: number for number, key in enumerate(made.nodes)}
 
 
-class ChurnPlan:
+class Counted:
+    """Joins, departures and publications from outside that have happened."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.skipped = 0
+        self.first_ms: int | None = None  # when the first event happened; None: none has yet
+
+    def count(self, fault: Fault, done: bool) -> None:
+        """Note that a fault has happened, or that it could not."""
+        if not done:
+            self.skipped += 1
+            return
+        self.counts[fault.kind] += 1
+        self.first_ms = fault.time_ms if self.first_ms is None else self.first_ms
+
+
+def events_of(plan: Counted | None, probe: Series) -> dict[str, Any]:
+    """Return what the summary of a run says about the events from outside. `plan`: None if there could be none."""
+    counts = Counter[str]() if plan is None else plan.counts
+    per_event = None
+    if plan is not None and plan.first_ms is not None:
+        times, values = probe.series("control_messages")
+        after = sum(value for time, value in zip(times, values, strict=True) if time > plan.first_ms / 1000)
+        per_event = after / counts.total()
+    return {
+        "events_from_outside": dict(sorted(counts.items())),
+        "events_skipped": 0 if plan is None else plan.skipped,
+        "control_messages_per_event": per_event,
+    }
+
+
+class ChurnPlan(Counted):
     """What happens in which round: joins, leaves and crashes. What cannot happen is passed over."""
 
     def __init__(
@@ -78,12 +112,11 @@ class ChurnPlan:
         schedule: Schedule,
         period_ms: int,
     ) -> None:
+        super().__init__()
         self.instance, self.slots, self.wanted = instance, slots, wanted
         # The number of each name with its topics of the interests.
         self.first = {name: slots[name, tuple(sorted(topics))] for name, topics in wanted.items() if topics}
         self.rounds: dict[int, list[Fault]] = {}
-        self.counts: Counter[str] = Counter()
-        self.skipped = 0
         self._numbers: dict[str, list[int]] = {}
         for (name, _), number in slots.items():
             self._numbers.setdefault(name, []).append(number)
@@ -134,8 +167,7 @@ class ChurnPlan:
             elif present and not leaving:
                 (network.leave if fault.kind == "leave" else network.crash)(present[0])
                 done = True
-        self.counts[fault.kind] += done
-        self.skipped += not done
+        self.count(fault, done)
         return done
 
     @property

@@ -16,7 +16,7 @@ from trellis.errors import InputError
 from trellis.measure.connectivity import connectivity
 from trellis.measure.distributions import Distribution
 from trellis.model import Interests, Overlay
-from trellis.simulate.by_cycles import parameters_of
+from trellis.simulate.churn_by_cycles import Counted, events_of
 from trellis.simulate.digest import overlay_digest
 from trellis.simulate.probes import Series, Snapshot
 from trellis.simulate.run import Progress, RunConfig, link_names, topics_by_node
@@ -34,6 +34,7 @@ class MagnetRun:
     network: MagnetNetwork
     system: Magnet
     probe: MagnetProbe
+    published: Counted
     parameters: dict[str, Any]
     settled: bool  # True if no link and no tree changed during the last `settle_ms` of the run
 
@@ -68,8 +69,10 @@ class MagnetRun:
             "messages": sum(sent.values()),
             "messages_by_type": sent,
             "encoded_bytes": 0,
+            "encoded_bytes_by_type": {},
             "control_messages": self.probe.control_messages(sent),
             "deliveries": self.network.deliveries,
+            **events_of(self.published, self.probe),
             **self.probe.costs(),
             "digest": self.network.digest(),
             "overlay_digest": overlay_digest(link_names(found.overlay)),
@@ -80,8 +83,9 @@ def simulate_magnet(
     system: Magnet,
     interests: Interests,
     config: RunConfig,
-    overlay: Overlay | None = None,
-    schedule: Schedule | None = None,
+    overlay: Overlay | None,
+    schedule: Schedule,
+    parameters: dict[str, Any],
     progress: Callable[[Progress], None] | None = None,
 ) -> MagnetRun:
     """Run `system` on `interests` in cycles, with the publications of a schedule."""
@@ -91,14 +95,14 @@ def simulate_magnet(
     begins = system.begins_ms(len(instance.nodes))
     trees_ms = trees_from(system, begins)
     network = MagnetNetwork(instance, system.config, begins, trees_ms, config.seed)
-    faults = [] if schedule is None else sorted(schedule.faults, key=lambda fault: fault.time_ms)
+    faults = sorted(schedule.faults, key=lambda fault: fault.time_ms)
     nodes = set(instance.nodes)
     topic_of = {name: place for place, name in enumerate(instance.topics)}
     for fault in faults:
         if fault.nodes[0] not in nodes or fault.topics[0] not in topic_of:
             what = f'"{fault.nodes[0]}" cannot publish on "{fault.topics[0]}"'
             raise InputError("", what, "name a node and a topic of the interests")
-    probe = MagnetProbe(network, system, interests)
+    probe, published = MagnetProbe(network, system, interests), Counted()
     settle_ms = config.settle_ms if config.settle_ms is not None else system.settle_ms
     last, now, done = max((fault.time_ms for fault in faults), default=0), 0, 0
     while True:
@@ -116,11 +120,11 @@ def simulate_magnet(
         while done < len(faults) and faults[done].time_ms <= now:
             network.run(faults[done].time_ms)
             network.publish(topic_of[faults[done].topics[0]])
+            published.count(faults[done], True)
             done += 1
         network.run(now)
-    parameters = parameters_of(system, interests, config, len(faults))
     parameters["system"]["trees_ms"] = trees_ms
-    return MagnetRun(network, system, probe, parameters, now >= quiet_ms)
+    return MagnetRun(network, system, probe, published, parameters, now >= quiet_ms)
 
 
 def _refuse(system: Magnet, config: RunConfig, overlay: Overlay | None) -> None:

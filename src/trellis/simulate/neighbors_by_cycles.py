@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +12,20 @@ import numpy as np
 
 from trellis.cycles.instance import make_instance
 from trellis.cycles.memory import require_memory
-from trellis.cycles.neighbor_network import NeighborNetwork
+from trellis.cycles.neighbor_network import NOTICE_MS, NeighborNetwork
 from trellis.cycles.neighbors import K
 from trellis.errors import InputError
 from trellis.measure.connectivity import connectivity
 from trellis.measure.distributions import Distribution
 from trellis.model import Interests, Overlay
-from trellis.simulate.by_cycles import parameters_of
-from trellis.simulate.churn_by_cycles import ChurnPlan, instance_of
+from trellis.simulate.churn_by_cycles import ChurnPlan, Lens, events_of, instance_of
 from trellis.simulate.digest import overlay_digest
 from trellis.simulate.probes import Series, Snapshot
 from trellis.simulate.run import Progress, RunConfig, link_names, topics_by_node
 from trellis.simulate.schedule import Schedule
 from trellis.simulate.systems.spidercast import NeighborSystem
+
+RETURN_MS = 100  # from a departure until the node may come back, so that no message of before reaches it
 
 
 @dataclass(eq=False)
@@ -32,6 +34,7 @@ class NeighborRun:
 
     network: NeighborNetwork
     system: NeighborSystem
+    plan: ChurnPlan | None  # None: all nodes are there from the start to the end
     probe: NeighborProbe
     parameters: dict[str, Any]
     settled: bool  # True if no link changed during the last `settle_ms` of the run
@@ -71,11 +74,12 @@ class NeighborRun:
             "tco": found.connectivity.is_tco,
             "messages": sum(sent.values()),
             "messages_by_type": sent,
-            "messages_delivered": sum(sent.values()),
             "encoded_bytes": 0,
+            "encoded_bytes_by_type": {},
             "control_messages": self.probe.control_messages(sent),
             "links_formed": self.network.links_formed,
             "deliveries": 0,
+            **events_of(self.plan, self.probe),
             "digest": self.network.digest(),
             "overlay_digest": overlay_digest(link_names(found.overlay)),
         }
@@ -85,36 +89,76 @@ def simulate_neighbors(
     system: NeighborSystem,
     interests: Interests,
     config: RunConfig,
-    overlay: Overlay | None = None,
-    schedule: Schedule | None = None,
+    overlay: Overlay | None,
+    schedule: Schedule,
+    parameters: dict[str, Any],
     progress: Callable[[Progress], None] | None = None,
 ) -> NeighborRun:
-    """Run `system` on `interests` in cycles, starting from the links of `overlay`."""
-    if schedule is not None and schedule.faults:
-        raise InputError("", f"{system.name} publishes nothing, so a schedule has no effect in cycles", "leave it out")
-    if system.gossip is not None:
-        what = "in cycles nodes know everybody, or the share that `--view` says, not what gossip tells them"
-        raise InputError("", what, "leave gossip out, or take the engine `events`")
-    share = config.view_share
-    require_memory(len(interests.nodes), len(interests.topics), interests.subscriptions, system.config, share)
-    instance = make_instance(topics_by_node(interests))
-    number = {name: place for place, name in enumerate(instance.nodes)}
-    planned = [(number[u], number[v]) for u, v in link_names(overlay)] if overlay is not None else []
-    network = NeighborNetwork(instance, system.config, config.seed, share=share, planned=planned)
-    probe = NeighborProbe(network, system, interests)
+    """Run `system` on `interests` in cycles, from the links of `overlay`, with the joins and leaves of `schedule`."""
+    wanted, links = topics_by_node(interests), link_names(overlay) if overlay is not None else ()
+    if schedule.faults or schedule.absent or system.gossip is not None:
+        if config.view_share != 1.0:
+            what = "nodes that gossip know whom they have heard of, and under churn the others know all that are there"
+            raise InputError("--view", what, "leave it out")
+        network, plan = start_neighbors(
+            system, wanted, schedule, config.seed, links=links, notice_ms=config.broken_stream_ms
+        )
+        probe = NeighborProbe(network, system, interests, Lens(network.instance))
+    else:
+        network, plan = _start_static(system, wanted, config, links), None
+        probe = NeighborProbe(network, system, interests)
+    events = _Events(network, plan, schedule)
     settle_ms = config.settle_ms if config.settle_ms is not None else system.settle_ms
     now = 0
     while True:
-        found, quiet_ms = probe.sample(now), network.changed_ms + settle_ms
+        events.run(now)
+        found, quiet_ms = probe.sample(now), max(network.changed_ms, events.last_ms) + settle_ms
         if progress is not None:
             sent = sum(network.sent.values())
             progress(Progress(now, config.duration_ms, sent, found.degrees.total, found.connected_share))
-        end_ms = min(quiet_ms, config.limit_ms) if config.duration_ms is None else config.duration_ms
+        end_ms = min(quiet_ms, events.last_ms + config.limit_ms) if config.duration_ms is None else config.duration_ms
         if now >= end_ms:
             break
         now = min(now + config.sample_ms, end_ms)
-        network.run(now)
-    return NeighborRun(network, system, probe, parameters_of(system, interests, config, 0), now >= quiet_ms, now)
+    return NeighborRun(network, system, plan, probe, parameters, now >= quiet_ms, now)
+
+
+def _start_static(
+    system: NeighborSystem,
+    wanted: Mapping[str, tuple[str, ...]],
+    config: RunConfig,
+    links: Iterable[tuple[str, str]],
+) -> NeighborNetwork:
+    """Return the network of a run in which all nodes are there from its start to its end."""
+    instance = make_instance(wanted)
+    sizes = len(instance.nodes), len(instance.topics), instance.subscriptions
+    require_memory(*sizes, system.config, config.view_share)
+    number = {name: place for place, name in enumerate(instance.nodes)}
+    planned = [(number[u], number[v]) for u, v in links]
+    return NeighborNetwork(instance, system.config, config.seed, share=config.view_share, planned=planned)
+
+
+class _Events:
+    """The joins, leaves and crashes of a run. Each happens at its millisecond, before the messages and timers of it."""
+
+    def __init__(self, network: NeighborNetwork, plan: ChurnPlan | None, schedule: Schedule) -> None:
+        self._network, self._plan = network, plan
+        self._waiting = [(fault.time_ms, place, fault) for place, fault in enumerate(schedule.faults)]
+        heapify(self._waiting)
+        self._stopped_ms: dict[str, int] = {}
+        self.last_ms = max((fault.time_ms for fault in schedule.faults), default=0)
+
+    def run(self, until_ms: int) -> None:
+        """Let everything happen up to a time."""
+        while self._plan is not None and self._waiting and self._waiting[0][0] <= until_ms:
+            time_ms, place, fault = heappop(self._waiting)
+            self._network.run(time_ms)
+            back_ms = max((self._stopped_ms.get(name, -RETURN_MS) for name in fault.nodes), default=0) + RETURN_MS
+            if fault.kind == "join" and back_ms > time_ms:
+                heappush(self._waiting, (back_ms, place, fault))
+            elif self._plan.apply(self._network, fault) and fault.kind != "join":
+                self._stopped_ms.update(dict.fromkeys(fault.nodes, time_ms))
+        self._network.run(until_ms)
 
 
 def start_neighbors(
@@ -124,10 +168,12 @@ def start_neighbors(
     seed: int,
     *,
     links: Iterable[tuple[str, str]] = (),
+    notice_ms: int | None = NOTICE_MS,
 ) -> tuple[NeighborNetwork, ChurnPlan]:
-    """Return the network of a run with churn, and what happens in it.
+    """Return the network of a run with churn or with views by gossip, and what happens in it.
 
-    Without views by gossip, all nodes know at once who is there.
+    Without views by gossip, all nodes know at once who is there. Neighbors notice a crash `notice_ms` later by a broken
+    stream, or by silence alone if it is None.
     """
     instance, slots = instance_of(wanted, schedule)
     sizes = len(instance.nodes), len(instance.topics), instance.subscriptions
@@ -135,7 +181,8 @@ def start_neighbors(
     plan = ChurnPlan(instance, slots, wanted, schedule, system.period_ms)
     planned = [(int(one), int(other)) for one, other in plan.ends_of(links)]
     network = NeighborNetwork(
-        instance, system.config, seed, planned=planned, gossip=system.gossip, churns=True, absent=plan.absent
+        instance, system.config, seed, planned=planned, gossip=system.gossip, churns=True, absent=plan.absent,
+        notice_ms=notice_ms,
     )  # fmt: skip
     return network, plan
 
@@ -143,11 +190,16 @@ def start_neighbors(
 class NeighborProbe(Series):
     """The series of a run, with the metrics that the event engine has."""
 
-    def __init__(self, network: NeighborNetwork, system: NeighborSystem, interests: Interests) -> None:
+    def __init__(
+        self, network: NeighborNetwork, system: NeighborSystem, interests: Interests, lens: Lens | None = None
+    ) -> None:
+        """`lens`: nodes may join and leave, and it takes the snapshots."""
         super().__init__()
-        self.network, self.interests = network, interests
+        self.network, self.interests, self._lens = network, interests, lens
         self._control = set(system.control_types())
-        self._id_of = np.array([interests.nodes.id_of(name) for name in network.instance.nodes], np.int64)
+        self._id_of = np.array(
+            [] if lens is not None else [interests.nodes.id_of(name) for name in network.instance.nodes], np.int64
+        )
         self._sent: dict[str, int] = {}
         self._last: tuple[tuple[int, int], Snapshot] | None = None
 
@@ -170,6 +222,8 @@ class NeighborProbe(Series):
         It is computed again only after links have changed.
         """
         seen = self.network.links_formed, self.network.changed_ms
+        if self._lens is not None and (self._last is None or self._last[0] != seen):
+            self._last = seen, self._lens.take(self.network.alive, self.network.links())
         if self._last is None or self._last[0] != seen:
             ends = (self._id_of[end] for end in self.network.links())
             overlay = Overlay.from_ids(self.interests.nodes, *ends)

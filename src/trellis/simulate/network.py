@@ -29,6 +29,7 @@ from trellis.errors import InputError
 from trellis.protocols.effects import NodeId
 
 LOST = -1
+LATENCY_MS_MAX, SIGMA_MAX = 3_600_000, 10
 
 
 class Latency(msgspec.Struct, frozen=True):
@@ -59,9 +60,11 @@ class Latency(msgspec.Struct, frozen=True):
                 found = cls("constant", float(text))
         except ValueError:
             found = cls("constant", -1)
-        # `not >=` is also true for not-a-number.
-        if not (found.low_ms >= 0 and found.sigma >= 0) or (found.shape == "uniform" and found.high_ms < found.low_ms):
-            raise InputError("", f'latency "{text}" is not known', "write 10, 5..20 or lognormal:20,0.5 (milliseconds)")
+        highest = found.high_ms if found.shape == "uniform" else found.low_ms
+        # `not <=` is also true for not-a-number.
+        if not (0 <= found.low_ms <= highest <= LATENCY_MS_MAX and 0 <= found.sigma <= SIGMA_MAX):
+            remedy = f"write 10, 5..20 or lognormal:20,0.5: milliseconds up to {LATENCY_MS_MAX:,}, sigma to {SIGMA_MAX}"
+            raise InputError("", f'latency "{text}" is not known', remedy)
         return found
 
     def drawer(self, random: Random) -> Callable[[], int]:

@@ -12,14 +12,13 @@ from trellis.cycles.omen_run.network import OMenNetwork
 from trellis.errors import InputError
 from trellis.measure.distributions import Distribution
 from trellis.model import Interests, Overlay
-from trellis.simulate.churn_by_cycles import ChurnPlan, Lens, instance_of
+from trellis.simulate.churn_by_cycles import ChurnPlan, Lens, events_of, instance_of
 from trellis.simulate.digest import overlay_digest
 from trellis.simulate.probes import Series, Snapshot
 from trellis.simulate.run import Progress, RunConfig, link_names, topics_by_node
 from trellis.simulate.schedule import Schedule
 from trellis.simulate.systems.omen import OMen
 
-KINDS = ("join", "leave", "crash-uniform", "crash-adjacent", "crash-ring", "crash-hub")
 # A stream that breaks tells neighbors of a crash, and the coordinator probes the node for a second before it repairs.
 BROKEN_STREAM_ROUNDS = 1
 
@@ -61,13 +60,12 @@ class OMenRun:
             "tco": found.connectivity.is_tco,
             "messages": sum(sent.values()),
             "messages_by_type": sent,
-            "messages_delivered": sum(sent.values()),
             "encoded_bytes": 0,
+            "encoded_bytes_by_type": {},
             "control_messages": self.probe.control_messages(sent),
             "links_formed": network.links_formed,
             "deliveries": 0,
-            "events_from_outside": dict(sorted(self.plan.counts.items())),
-            "events_skipped": self.plan.skipped,
+            **events_of(self.plan, self.probe),
             "repairs": {
                 "departures": events.repairs["leave"],
                 "joins": events.repairs["join"],
@@ -97,8 +95,6 @@ def simulate_omen(
         raise InputError(
             "", "OMen's nodes find each other by gossip: a share of the membership has no effect", "leave it out"
         )
-    subscriptions = interests.subscriptions + sum(len(fault.topics) for fault in schedule.faults)
-    require_memory(len(interests.nodes), len(interests.topics), subscriptions, system.config)
     network, plan = start_omen(
         system, topics_by_node(interests), schedule, config.seed,
         links=link_names(overlay) if overlay is not None else (), broken_streams=config.broken_stream_ms is not None,
@@ -131,6 +127,7 @@ def start_omen(
 ) -> tuple[OMenNetwork, ChurnPlan]:
     """Return the network of a run, and what happens in it."""
     instance, slots = instance_of(wanted, schedule)
+    require_memory(len(instance.nodes), len(instance.topics), instance.subscriptions, system.config)
     plan = ChurnPlan(instance, slots, wanted, schedule, system.period_ms)
     ends = plan.ends_of(links)
     network = OMenNetwork(

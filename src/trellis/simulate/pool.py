@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from typing import Any, Protocol, TypeVar
 
 SHRUNK_MAX = 3  # failing trials whose schedules are shrunk, because each costs many more runs
@@ -44,6 +44,7 @@ def in_order(run: Callable[[Item], Result], items: Sequence[Item], jobs: int) ->
     if jobs <= 1 or len(items) <= 1:
         yield from map(run, items)
         return
+    others = set(active_children())
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         waiting: deque[Future[Result]] = deque()
         try:
@@ -53,5 +54,9 @@ def in_order(run: Callable[[Item], Result], items: Sequence[Item], jobs: int) ->
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
+        except (KeyboardInterrupt, SystemExit):  # The trials under way are not needed any more.
+            for process in set(active_children()) - others:
+                process.terminate()
+            raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)

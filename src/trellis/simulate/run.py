@@ -17,16 +17,21 @@ import pyarrow as pa
 
 import trellis
 from trellis.errors import InputError
-from trellis.files import written_whole
+from trellis.files import filled_whole, written_whole
+from trellis.free_memory import memory_free
 from trellis.model import ChurnTrace, Interests, Overlay, write_table
 from trellis.simulate.churn import schedule_of
 from trellis.simulate.engine import Engine
 from trellis.simulate.faults import Injector
 from trellis.simulate.network import NetworkConfig
 from trellis.simulate.probes import Probe, Snapshot, control_messages
+from trellis.simulate.ranges import require_times
 from trellis.simulate.record import Recorder
 from trellis.simulate.schedule import Schedule
 from trellis.simulate.system import System
+
+SAMPLE_BYTES = 4_000  # the rows of the series for one sample
+EVENT_BYTES, REACHED_BYTES = 1_000, 500  # of an event that a node publishes by itself; for each subscriber
 
 
 class RunConfig(msgspec.Struct, frozen=True):
@@ -74,6 +79,7 @@ class Run:
         churned = sum(self.injector.counts.values())
         return {
             "protocol": engine.system.name,
+            "engine": "events",
             "seed": engine.world.seed,
             "time_s": engine.world.now_us / 1e6,
             "settled": self.settled,
@@ -164,6 +170,7 @@ def simulate(
 ) -> Run:
     """Run `system` on `interests`, with the events of a churn trace or of a schedule."""
     planned = planned_of(system, interests, config, churn, schedule)
+    _require_memory(system, interests, config)
     wanted = {**topics_by_node(interests)}
     for fault in planned.faults:
         if fault.kind == "join" and fault.nodes:
@@ -187,33 +194,57 @@ def simulate(
     return Run(engine, injector, probe, _parameters(system, interests, config, churn, planned), settled)
 
 
+def _require_memory(system: System, interests: Interests, config: RunConfig) -> None:
+    """Refuse a run whose events and samples alone do not fit into the memory of this machine."""
+    samples = (config.duration_ms or 0) // config.sample_ms * SAMPLE_BYTES
+    free = memory_free()
+    if free is None:
+        return
+    if samples > free:
+        what = f"the samples of {(config.duration_ms or 0) // 1000:,} s need about {samples >> 20:,} MiB"
+        raise InputError("", what, f"{free >> 20:,} MiB are free: give a shorter duration")
+    each, nodes = getattr(system, "publications", 0), len(interests.nodes)
+    bytes_each = EVENT_BYTES + REACHED_BYTES * interests.subscriptions // max(1, len(interests.topics))
+    if each * nodes * bytes_each > free - samples:
+        what = f"{each * nodes:,} events, {each:,} of each node, need about {each * nodes * bytes_each >> 20:,} MiB"
+        fits = (free - samples) // (nodes * bytes_each)
+        raise InputError("--publications", what, f"{free - samples >> 20:,} MiB are free: give at most {fits:,}")
+
+
 def planned_of(
     system: System, interests: Interests, config: RunConfig, churn: ChurnTrace | None, schedule: Schedule | None
 ) -> Schedule:
     """Return the schedule of a run: the given one, or the events of a churn trace."""
-    if churn is None:
-        return schedule or Schedule()
-    if schedule is not None:
+    if churn is not None and schedule is not None:
         raise InputError("", "both a churn trace and a schedule are given", "give one of them")
-    round_ms = system.period_ms
-    every_ms = None if config.rounds_per_event is None else config.rounds_per_event * round_ms
-    return schedule_of(churn, interests, start_ms=config.warmup_rounds * round_ms, every_ms=every_ms)
+    found = schedule or Schedule()
+    if churn is not None:
+        round_ms = system.period_ms
+        every_ms = None if config.rounds_per_event is None else config.rounds_per_event * round_ms
+        found = schedule_of(churn, interests, start_ms=config.warmup_rounds * round_ms, every_ms=every_ms)
+    require_times(max((fault.time_ms + fault.duration_ms for fault in found.faults), default=0))
+    return found
 
 
-def write_run(run: Ended, folder: str | Path, *, figures: bool = True) -> None:
-    """Write parameters.json, overlay.parquet, series.parquet, summary.json and figures/."""
-    folder = make_folder(folder, "parameters.json")
-    found = run.probe.snapshot()
-    write_json(run.parameters, folder / "parameters.json")
-    write_table(found.overlay.to_table(), folder / "overlay.parquet")
-    write_table(run.probe.table(), folder / "series.parquet")
-    if figures:
-        from trellis.simulate.figures import draw_run
+def write_run(run: Ended, folder: str | Path, *, figures: bool = True, recorder: Recorder | None = None) -> None:
+    """Write parameters.json, overlay.parquet, series.parquet, summary.json and figures/: all of them, or none.
 
-        (folder / "figures").mkdir(exist_ok=True)
-        draw_run(run.probe, run.title, folder / "figures")
-        run.draw(folder / "figures")
-    write_json(run.summary(), folder / "summary.json")
+    `recorder`: write its recording as well.
+    """
+    with filled_whole(make_folder(folder, "parameters.json")) as beside:
+        found = run.probe.snapshot()
+        write_json(run.parameters, beside / "parameters.json")
+        write_table(found.overlay.to_table(), beside / "overlay.parquet")
+        write_table(run.probe.table(), beside / "series.parquet")
+        if figures:
+            from trellis.simulate.figures import draw_run
+
+            (beside / "figures").mkdir()
+            draw_run(run.probe, run.title, beside / "figures")
+            run.draw(beside / "figures")
+        write_json(run.summary(), beside / "summary.json")
+        if recorder is not None:
+            recorder.write(beside / "recording.jsonl.gz", run.parameters)
 
 
 def topics_by_node(interests: Interests) -> dict[str, tuple[str, ...]]:
@@ -283,6 +314,7 @@ def _parameters(
 ) -> dict[str, Any]:
     return {
         "protocol": system.name,
+        "engine": "events",
         "system": msgspec.to_builtins(system.parameters()),
         "run": msgspec.to_builtins(config),
         "interests": {

@@ -152,16 +152,18 @@ def check_seeds(
     words = command or ("trellis", "simulate", system.name, "--check")
     job = _Job(make_system, config, wanted, tuple(overlay), schedule)
     results = in_order(job.run, range(first_seed, first_seed + seeds), jobs)
-    for result in until_enough(results, summary, seeds, failures_max, progress):
-        summary.add(result)
-        failure = None
-        if result.failure is not None:
-            failure = _failure(job, result, words, shrink_runs_max if len(summary.failures) < SHRUNK_MAX else 0)
-            summary.failures.append(failure)
+    try:
+        for result in until_enough(results, summary, seeds, failures_max, progress):
+            summary.add(result)
+            failure = None
+            if result.failure is not None:
+                failure = _failure(job, result, words, shrink_runs_max if len(summary.failures) < SHRUNK_MAX else 0)
+                summary.failures.append(failure)
+            if out is not None:
+                _write_seed(result, failure, out / f"seed-{result.seed}")
+    finally:  # A check that is interrupted leaves the summary of the seeds that it has finished.
         if out is not None:
-            _write_seed(result, failure, out / f"seed-{result.seed}")
-    if out is not None:
-        write_json(summary.to_json(), out / "summary.json")
+            write_json(summary.to_json(), out / "summary.json")
     return summary
 
 

@@ -51,15 +51,17 @@ def check_mesh(
         cases = [Case(seed) for seed in range(first_seed, first_seed + seeds)]
     out = make_folder(folder, "summary.json") if folder is not None else None
     summary = MeshSummary(cases[0].seed)
-    if out is not None:  # so that the folder of a check that is interrupted can be used again
+    if out is not None:  # so that the folder can be used again if the process is killed
         write_json(summary.to_json(), out / "summary.json")
     checker = Checker(plan or MeshPlan(), command, out, shrink_runs_max)
-    for case, result in until_enough(checker.run(cases, jobs), summary, len(cases), failures_max, progress):
-        summary.add(result)
-        if not result.holds:
-            summary.failures.append(checker.failure(case, result, len(summary.failures)))
-    if out is not None:
-        write_json(summary.to_json(), out / "summary.json")
+    try:
+        for case, result in until_enough(checker.run(cases, jobs), summary, len(cases), failures_max, progress):
+            summary.add(result)
+            if not result.holds:
+                summary.failures.append(checker.failure(case, result, len(summary.failures)))
+    finally:
+        if out is not None:
+            write_json(summary.to_json(), out / "summary.json")
     return summary
 
 
