@@ -31,6 +31,7 @@ from trellis.pipeline.session import is_local
 from trellis.pipeline.sinks import Folder, whole_folder
 from trellis.pipeline.sources import sniff_format, source_named
 from trellis.pipeline.sources.parsing import Source, bad_rows, good_rows
+from trellis.pipeline.sources.telemetry import sniff_events
 from trellis.pipeline.stages.distributions import distributions
 
 OnBadRows = Literal["fail", "quarantine"]
@@ -40,6 +41,10 @@ Paths = str | Path | Sequence[str | Path]
 CHECKPOINTS = "trellis-checkpoints"
 REJECTED_FOLDER = "_rejected"
 MAX_BAD_SHARE = 0.01  # With quarantine, a job whose bad rows are a larger share of all rows fails nevertheless.
+IS_TELEMETRY = (
+    "is telemetry: its rows are events of nodes, and not all of them subscriptions",
+    "make a table of the subscriptions in force: trellis pipeline pairs FILE --format telemetry -o interests",
+)
 SMALL_NODES = 200_000  # a table of so many names may be held by every executor (and pass through the driver)
 
 
@@ -174,11 +179,15 @@ class Run:
             missing = [name for name in INTERESTS.names if name not in table.columns]
             if missing:
                 raise InputError(where, f'there is no column "{missing[0]}"', "interests have columns node, topic")
+            if {"time", "event"} <= set(table.columns):
+                raise InputError(where, *IS_TELEMETRY)
             table = table.select(F.col("node").cast("string"), F.col("topic").cast("string"))
             empty = table.where(F.col("node").isNull() | F.col("topic").isNull()).count()
             if empty:
                 raise InputError(where, f"{empty:,} rows have no node or no topic", "remove or correct them")
             return table
+        if sniff_events(self.look(paths).first) > 0:
+            raise InputError(where, *IS_TELEMETRY)
         before = dict(self.facts)
         table = self.read(paths, "pairs", ("pairs",), columns=("node", "topic"))[1]
         self.facts |= before  # The facts are about the input that was read first.
