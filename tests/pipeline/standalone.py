@@ -59,18 +59,26 @@ def jobs_on(spark: Any, given: Path, out: Path) -> dict[str, Callable[[], object
         "social": lambda: jobs.social(
             spark, place("edges")[0], place("social")[1], format="edges", directed=False, sample_nodes=90, seed=5
         ),
-        "edits": lambda: jobs.edits(spark, *place("edits"), topics=20, seed=5),
+        "edits": lambda: jobs.edits(spark, *place("edits"), format="wikipedia", topics=20, seed=5),
         "pairs": lambda: jobs.pairs(spark, str(given / "events"), place("pairs")[1], format="telemetry"),
         "rates": lambda: jobs.rates(spark, str(given / "events"), place("rates")[1]),
         "tables": lambda: jobs.events(spark, str(given / "events"), place("tables")[1]),
         "churn": lambda: jobs.churn(
-            spark, str(given / "machines"), place("churn")[1], format="google2011", map_to=interests, seed=5
+            spark,
+            str(given / "machines"),
+            place("churn")[1],
+            format="google2011",
+            map_to=interests,
+            machines=20,
+            sample_from="all",
+            seed=5,
         ),
         "profile": lambda: jobs.profile(spark, interests, place("profile")[1], tdi_closest=5, tdi_sample=20, seed=5),
         "generate": lambda: jobs.generate(spark, SPEC, place("generate")[1], partitions=6, seed=5),
         "plan": lambda: jobs.plan(spark, interests, place("plan")[1], candidates="sampled", sample=4, keep=4, seed=5),
         "parts": lambda: jobs.plan(spark, interests, place("parts")[1], partitions=5, fan_in=2, seed=5),
         "verify": lambda: jobs.verify(spark, interests, place("parts")[1], place("verify")[1], topic_links_max=12),
+        "watch": lambda: jobs.watch(spark, str(given / "events"), place("watch")[1], format="events", every_s=None),
     }
 
 

@@ -22,7 +22,7 @@ def rows(spark, folder: Path) -> dict[str, list[str]]:
             map(str, spark.read.option("pathGlobFilter", "*.parquet").parquet(str(table)).collect())
         )
         for table in tables
-        if not table.name.startswith("_")
+        if not table.name.startswith("_") and "state" not in table.relative_to(folder).parts
     }
 
 
