@@ -1,6 +1,7 @@
 """Run each job on a standalone cluster of two workers, and kill one of them with SIGKILL in the middle of the job.
 
     python standalone.py FOLDER        reads FOLDER/in, writes FOLDER/cluster, prints a line of JSON for each job
+    python standalone.py FOLDER JOB... only these jobs; verify reads what parts has written
 
 A worker is a process group of its own: its Java, the executor that it starts, and the Python of the executor. After
 each job a new worker takes the place of the lost one.
@@ -143,7 +144,7 @@ def wait_for_executors(spark: Any, count: int) -> None:
     raise SystemExit(f"{count} executors did not come")
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, only: list[str]) -> None:
     from trellis.pipeline.progress import following
     from trellis.pipeline.session import open_session
 
@@ -159,7 +160,8 @@ def main(folder: Path) -> None:
     }
     try:
         with open_session(workers.url, conf=conf, driver_memory="512m") as spark:
-            for name, job in jobs_on(spark, folder / "in", folder / "cluster").items():
+            jobs = jobs_on(spark, folder / "in", folder / "cluster")
+            for name, job in ((name, jobs[name]) for name in only or jobs):
                 wait_for_executors(spark, 2)
                 killed: list[str] = []
 
@@ -180,4 +182,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])
