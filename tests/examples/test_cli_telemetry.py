@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -140,3 +141,33 @@ def test_links_are_kept_by_name_where_nodes_have_left():
     assert [tuple(one) for one in departed] == [("remove", "a", "b")]
     assert present.to_table().to_pylist() == [{"u": "b", "v": "c"}]
     assert not len(replan(interests, present))
+
+
+def replayed(events):
+    """The subscriptions in force, by replaying the events in the order that the page tells."""
+    held = {}
+    moments = sorted({(one["time"], one["node"]) for one in events})
+    for time, node in moments:
+        now = [one for one in events if (one["time"], one["node"]) == (time, node)]
+        kinds = {one["event"] for one in now}
+        topics = held.setdefault(node, set())
+        if kinds & {"join", "leave", "crash"}:
+            topics.clear()
+        if not kinds & {"leave", "crash"} or "join" in kinds:
+            topics -= {one["topic"] for one in now if one["event"] == "unsubscribe"}
+            topics |= {one["topic"] for one in now if one["event"] == "subscribe"}
+    return {(node, topic) for node, topics in held.items() for topic in topics}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_subscriptions_in_force_are_those_of_a_replay(tmp_path, seed):
+    chance = random.Random(seed)
+    events = [{"time": 0, "node": "n9", "event": "subscribe", "topic": "t9"}]  # so that one is in force at the end
+    for _ in range(80):
+        event = chance.choice(["subscribe"] * 4 + ["unsubscribe", "publish", "join", "leave", "crash"])
+        one = {"time": chance.randrange(12), "node": f"n{chance.randrange(4)}", "event": event}
+        if event in ("subscribe", "unsubscribe", "publish"):
+            one["topic"] = f"t{chance.randrange(4)}"
+        events.append(one)
+    (tmp_path / "events.jsonl").write_text(lines(events))
+    assert pairs(interests_in_force(tmp_path / "events.jsonl").interests) == replayed(events)
