@@ -1,6 +1,7 @@
 """Run each job on a standalone cluster of two workers, and kill one of them with SIGKILL in the middle of the job.
 
     python standalone.py FOLDER        reads FOLDER/in, writes FOLDER/cluster, prints a line of JSON for each job
+    python standalone.py FOLDER JOB... only these jobs; verify reads what parts has written
 
 A worker is a process group of its own: its Java, the executor that it starts, and the Python of the executor. After
 each job a new worker takes the place of the lost one.
@@ -59,18 +60,26 @@ def jobs_on(spark: Any, given: Path, out: Path) -> dict[str, Callable[[], object
         "social": lambda: jobs.social(
             spark, place("edges")[0], place("social")[1], format="edges", directed=False, sample_nodes=90, seed=5
         ),
-        "edits": lambda: jobs.edits(spark, *place("edits"), topics=20, seed=5),
+        "edits": lambda: jobs.edits(spark, *place("edits"), format="wikipedia", topics=20, seed=5),
         "pairs": lambda: jobs.pairs(spark, str(given / "events"), place("pairs")[1], format="telemetry"),
         "rates": lambda: jobs.rates(spark, str(given / "events"), place("rates")[1]),
         "tables": lambda: jobs.events(spark, str(given / "events"), place("tables")[1]),
         "churn": lambda: jobs.churn(
-            spark, str(given / "machines"), place("churn")[1], format="google2011", map_to=interests, seed=5
+            spark,
+            str(given / "machines"),
+            place("churn")[1],
+            format="google2011",
+            map_to=interests,
+            machines=20,
+            sample_from="all",
+            seed=5,
         ),
         "profile": lambda: jobs.profile(spark, interests, place("profile")[1], tdi_closest=5, tdi_sample=20, seed=5),
         "generate": lambda: jobs.generate(spark, SPEC, place("generate")[1], partitions=6, seed=5),
         "plan": lambda: jobs.plan(spark, interests, place("plan")[1], candidates="sampled", sample=4, keep=4, seed=5),
         "parts": lambda: jobs.plan(spark, interests, place("parts")[1], partitions=5, fan_in=2, seed=5),
         "verify": lambda: jobs.verify(spark, interests, place("parts")[1], place("verify")[1], topic_links_max=12),
+        "watch": lambda: jobs.watch(spark, str(given / "events"), place("watch")[1], format="events", every_s=None),
     }
 
 
@@ -135,7 +144,7 @@ def wait_for_executors(spark: Any, count: int) -> None:
     raise SystemExit(f"{count} executors did not come")
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, only: list[str]) -> None:
     from trellis.pipeline.progress import following
     from trellis.pipeline.session import open_session
 
@@ -151,7 +160,8 @@ def main(folder: Path) -> None:
     }
     try:
         with open_session(workers.url, conf=conf, driver_memory="512m") as spark:
-            for name, job in jobs_on(spark, folder / "in", folder / "cluster").items():
+            jobs = jobs_on(spark, folder / "in", folder / "cluster")
+            for name, job in ((name, jobs[name]) for name in only or jobs):
                 wait_for_executors(spark, 2)
                 killed: list[str] = []
 
@@ -172,4 +182,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -139,3 +139,9 @@ def test_sizes_bound_rows_from_below_and_above(spark):
     table = spark.createDataFrame([("a", "x"), ("b", "x"), ("c", "y"), ("a", "z"), ("b", "z"), ("c", "z")], INTERESTS)
     kept = table.transform(stages.within_sizes, "topic", at_least=2, at_most=2)
     assert {tuple(row) for row in kept.collect()} == {("a", "x"), ("b", "x")}
+
+
+def test_telemetry_is_no_table_of_interests(spark, write, tmp_path):
+    log = write("a.jsonl", '{"time": 1, "node": "n1", "event": "subscribe", "topic": "t"}\n')
+    with pytest.raises(InputError, match=r"a\.jsonl: is telemetry: .*; make a table of the subscriptions in force"):
+        jobs.plan(spark, log, tmp_path / "out")

@@ -52,7 +52,10 @@ def test_lineage_leads_back_to_raw_files_and_sees_what_has_changed(spark, write,
 
 def test_what_is_no_result_has_no_lineage(tmp_path, capsys):
     assert run(["pipeline", "lineage", str(tmp_path)]) == 2
-    assert "has no manifest of trellis pipeline; name a folder that a job has written" in capsys.readouterr().err
+    assert (
+        "has no manifest of trellis pipeline or trellis plan; name a folder that a job has written"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_manifest_tells_settings_but_no_secret():
@@ -78,7 +81,7 @@ def test_a_table_of_events_grows_by_complete_logs_and_is_read_like_them(spark, w
         {"node": "c2", "topic": "building/8"},
     ]
     write("a.log", SAMPLES["mosquitto"] + "1700000007: c1 1 building/9\n")
-    with pytest.raises(InputError, match=r"a\.log: has changed since it was appended; append logs when they are"):
+    with pytest.raises(InputError, match=r"a\.log: begins with what was appended before \(.*a\.log\); append logs"):
         jobs.events(spark, first, table, append=True)
     with pytest.raises(InputError, match="was not written by trellis pipeline events; append to a result of the same"):
         jobs.events(spark, later, tmp_path / "interests", append=True)
@@ -88,3 +91,52 @@ def test_a_table_of_events_grows_by_complete_logs_and_is_read_like_them(spark, w
         "day=2",
         "manif",
     ]
+
+
+def test_a_log_counts_once_whatever_its_name_is(spark, write, tmp_path):
+    """Rotation renames logs: today's a.log.1 is another log than yesterday's, and a.log.2 or a.log.2.gz the same."""
+    old, new = "1700086402: c2 1 building/8\n", "1700086403: c3 0 building/7\n1700086404: c3 0 building/8\n"
+    table = tmp_path / "events"
+    jobs.events(spark, write("a.log.1", old), table, append=True)
+    logs = [write("a.log.1", new), write("a.log.2", old), write("copy", new), write("a.log.2.gz", old)]
+    report = jobs.events(spark, logs, table, append=True)
+    assert (report.rows, report.facts["files_skipped"]) == ({"table": 2}, 3)
+    assert told(tmp_path, "events")["rows"] == {"table": 3}
+    with pytest.raises(InputError, match=r"b\.log\.gz: begins with what was appended before \(.*a\.log\.1\)"):
+        jobs.events(spark, write("b.log.gz", new + old), table, append=True)
+
+
+def test_lineage_leads_back_to_all_runs_of_a_table_that_grew(spark, write, tmp_path, capsys):
+    table, log = tmp_path / "events", "17000864{:02}: c2 1 building/{}\n"
+    logs = [write(f"{name}.log", log.format(place, place)) for place, name in enumerate("abc")]
+    jobs.events(spark, logs[0], table, append=True)
+    jobs.events(spark, logs[1], table, append=True)
+    jobs.pairs(spark, table, tmp_path / "interests")
+    jobs.events(spark, logs[2], table, append=True)
+    runs = told(tmp_path, "events")["runs"]
+    assert [run["inputs"] for run in runs] == [[one] for one in logs]
+    for key in ("started", "ended", "application", "settings", "parameters", "versions", "outputs"):
+        assert all(run[key] for run in runs), key
+    assert len({path for run in runs for path in run["outputs"]}) == len(told(tmp_path, "events")["outputs"])
+    assert run(["pipeline", "lineage", str(tmp_path / "interests")]) == 0
+    _, events, *raw = capsys.readouterr().out.splitlines()
+    assert events.endswith(", 2 runs, unchanged, appended to since")
+    assert raw == [f"    {path}: raw, 28 bytes, run {number}, unchanged" for number, path in enumerate(logs[:2], 1)]
+    assert run(["pipeline", "lineage", str(table)]) == 0
+    assert [line.strip().partition(":")[0] for line in capsys.readouterr().out.splitlines()] == [str(table), *logs]
+    write("a.log", "other\n")
+    assert run(["pipeline", "lineage", str(tmp_path / "interests")]) == 1
+    assert "a.log: raw, 28 bytes, run 1, changed" in capsys.readouterr().out
+
+
+def test_lineage_passes_through_a_plan_that_was_made_without_spark(spark, write, tmp_path, capsys):
+    raw = write("in.tsv", "user\ttopic\nann\trock\nbob\trock\n")
+    jobs.pairs(spark, raw, tmp_path / "interests")
+    assert run(["plan", str(tmp_path / "interests"), "-o", str(tmp_path / "overlay.csv")]) == 0
+    jobs.verify(spark, tmp_path / "interests", tmp_path / "overlay.csv", tmp_path / "verified")
+    capsys.readouterr()
+    assert run(["pipeline", "lineage", str(tmp_path / "verified")]) == 0
+    lines = [line.partition(": ") for line in capsys.readouterr().out.splitlines()]
+    told = [name.replace(f"{tmp_path}/", "") for name, _, _ in lines]
+    assert told == ["verified", "  overlay.csv", "    interests", "      in.tsv", "  interests"]
+    assert lines[-1][2].endswith(", see above")

@@ -13,16 +13,23 @@ import pytest
 from pipeline import standalone
 
 
+def plain(value: object) -> object:
+    """The value with floats cut to nine digits: a sum depends on the order of its terms in the last ones."""
+    if isinstance(value, float):
+        return float(f"{value:.9g}")
+    return tuple(map(plain, value)) if isinstance(value, list | tuple) else value
+
+
 def rows(spark, folder: Path) -> dict[str, list[str]]:
     """The rows of every table below a folder, by the place of the table."""
     tables = {path.parent for path in folder.rglob("*.parquet") if path.is_file()}
     assert tables
     return {
         str(table.relative_to(folder)): sorted(
-            map(str, spark.read.option("pathGlobFilter", "*.parquet").parquet(str(table)).collect())
+            str(plain(row)) for row in spark.read.option("pathGlobFilter", "*.parquet").parquet(str(table)).collect()
         )
         for table in tables
-        if not table.name.startswith("_")
+        if not table.name.startswith("_") and "state" not in table.relative_to(folder).parts
     }
 
 
@@ -38,6 +45,7 @@ def test_every_job_survives_the_loss_of_one_of_two_workers(spark, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     told = {one["job"]: one["killed"] for one in map(json.loads, done.stdout.splitlines())}
     assert set(told) == set(expected)
-    for name in expected:
-        assert told[name], f"{name} ended before a worker was killed"
-        assert rows(spark, tmp_path / "cluster" / name) == rows(spark, tmp_path / "local" / name)
+    places = [tmp_path / "cluster", tmp_path / "local"]
+    there, here = ({name: rows(spark, place / name) for name in expected} for place in places)
+    assert [name for name in expected if there[name] != here[name]] == []
+    assert [name for name in expected if not told[name]] == [], "these ended before a worker was killed"

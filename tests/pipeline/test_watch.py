@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import random
@@ -13,12 +14,16 @@ from contextlib import contextmanager
 
 import pytest
 
+from trellis import check
 from trellis.cli.main import run
 from trellis.errors import InputError, TrellisError
+from trellis.model import Overlay, read_interests
 from trellis.pipeline import jobs
 from trellis.pipeline.failures import SLOW_PYTHON
-from trellis.pipeline.jobs.watch import Watch
-from trellis.pipeline.tail import Tail, complete_lines, lines_between
+from trellis.pipeline.file_systems import FileSystems
+from trellis.pipeline.jobs.watch import Watch, watching
+from trellis.pipeline.jobs.watch_start import refuse_other_run
+from trellis.pipeline.streams import lines_from
 
 
 def log_lines(seed, count, node):
@@ -31,6 +36,10 @@ def log_lines(seed, count, node):
         if event == "publish":
             line |= {"count": chance.randrange(5), "seconds": 2.5}
         yield json.dumps(line) + "\n"
+
+
+def event(time, node, kind, topic=None):
+    return json.dumps({"time": time, "node": node, "event": kind} | ({"topic": topic} if topic else {})) + "\n"
 
 
 def append(path, lines):
@@ -51,26 +60,6 @@ def assert_as_batch(spark, logs, output, tmp_path):
     jobs.rates(spark, logs, tmp_path / "rates", overwrite=True)
     assert rows(spark, output / "interests") == rows(spark, tmp_path / "interests")
     assert rows(spark, output / "rates") == rows(spark, tmp_path / "rates")
-
-
-def test_a_log_is_known_by_its_content_and_read_up_to_its_last_line_end(tmp_path):
-    log = tmp_path / "events.jsonl"
-    log.write_bytes(b"one\r\ntwo\nthr")
-    reader = Tail([str(tmp_path)])
-    first = reader.latestOffset()
-    assert list(first.values()) == [9]
-    (piece,) = reader.partitions({}, first)
-    assert list(lines_between(piece.path, piece.start, piece.stop)) == [b"one", b"two"]
-    log.rename(tmp_path / "events.jsonl.1")
-    append(tmp_path / "events.jsonl.1", "ee\n")
-    log.write_text("new\n")
-    second = reader.latestOffset()
-    found = [list(lines_between(one.path, one.start, one.stop)) for one in reader.partitions(first, second)]
-    assert sorted(found) == [[b"new"], [b"three"]]
-    (tmp_path / "events.jsonl.1").unlink()
-    with pytest.raises(RuntimeError, match="a log was deleted before all of it was read, at byte 9 of 15"):
-        reader.partitions(first, second)
-    assert len(complete_lines([str(tmp_path / "events*")])) == 1
 
 
 @pytest.mark.slow
@@ -96,13 +85,161 @@ def test_what_is_watched_equals_the_batch_also_after_a_crash_between_its_steps(s
     assert sorted(held) == rows(spark, output / "interests")
 
 
-def test_a_watch_refuses_bad_rows_and_a_lost_checkpoint(spark, tmp_path):
-    (tmp_path / "out" / "state").mkdir(parents=True)
-    (tmp_path / "out" / "state" / "manifest.json").write_text("{}")
-    with pytest.raises(InputError, match="has a state without its _checkpoint"):
-        read_all(spark, tmp_path, tmp_path / "out")
+def test_a_watch_refuses_logs_and_outputs_that_make_no_sense(spark, tmp_path):
     with pytest.raises(InputError, match="there is no log with a line in it yet"):
         read_all(spark, tmp_path / "none*", tmp_path / "other")
+    (tmp_path / "logs").mkdir()
+    append(tmp_path / "logs" / "a.jsonl", log_lines(1, 5, "a"))
+    with pytest.raises(InputError, match=r"out: lies in .*logs, which is followed; write to a folder elsewhere"):
+        read_all(spark, tmp_path / "logs", tmp_path / "logs" / "out")
+    with pytest.raises(InputError, match="max-bad-share 2; give a share"):
+        jobs.watch(spark, tmp_path / "logs", tmp_path / "out", max_bad_share=2)
+    with pytest.raises(InputError, match="follow one kind of source at a time"):
+        read_all(spark, [str(tmp_path / "logs"), "s3a://bucket/logs"], tmp_path / "out")
+
+
+SETTINGS = {"format": "events", "watermark_s": 60.0, "logs": ["/logs/a"]}
+
+
+def watched(folder, *, batch, begun, done, checkpoint="one", parameters=SETTINGS):
+    """Write what a watch has left: its state, and Spark's checkpoint."""
+    for name, numbers in (("offsets", begun), ("commits", done)):
+        (folder / "_checkpoint" / name).mkdir(parents=True)
+        for number in numbers:
+            (folder / "_checkpoint" / name / str(number)).touch()
+    (folder / "_checkpoint" / "metadata").write_text('{"id": "one"}')
+    if batch is not None:
+        (folder / "state").mkdir()
+        (folder / "state" / "part-0.parquet").touch()
+        facts = {"batch": batch, "checkpoint": checkpoint}
+        manifest = {"facts": facts, "parameters": parameters, "outputs": [{"path": "part-0.parquet"}]}
+        (folder / "state" / "manifest.json").write_text(json.dumps(manifest))
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("there", "changed", "told"),
+    [
+        ({"batch": 3, "begun": [2, 3], "done": [2]}, {}, None),
+        ({"batch": None, "begun": [0], "done": []}, {}, None),  # killed in its first batch
+        ({"batch": 3, "begun": [2, 3], "done": [2]}, {"logs": ["/logs/a", "/logs/b"]}, None),
+        ({"batch": None, "begun": [3], "done": [2]}, {}, "has a _checkpoint, and its state is lost"),
+        ({"batch": 3, "begun": [], "done": []}, {}, "has a state without its _checkpoint"),
+        ({"batch": 3, "begun": [0], "done": []}, {}, "of different runs"),  # the checkpoint was begun anew
+        ({"batch": 1, "begun": [3], "done": [2]}, {}, "of different runs"),  # the state is of an old copy
+        ({"batch": 3, "begun": [3], "done": [2], "checkpoint": "two"}, {}, "of different runs"),
+        ({"batch": 3, "begun": [3], "done": []}, {"format": "mosquitto"}, "with --format events, not mosquitto; give"),
+        ({"batch": 3, "begun": [3], "done": []}, {"watermark_s": 9.0}, "with --watermark 60.0, not 9.0"),
+        ({"batch": 3, "begun": [3], "done": []}, {"logs": ["/logs/b"]}, "also follows /logs/a; name that as well"),
+    ],
+)
+def test_state_checkpoint_and_settings_must_belong_together(spark, tmp_path, there, changed, told):
+    folder = watched(tmp_path / "out", **there)
+    if told is None:
+        refuse_other_run(FileSystems(spark), folder, SETTINGS | changed)
+    else:
+        with pytest.raises(InputError, match=told):
+            refuse_other_run(FileSystems(spark), folder, SETTINGS | changed)
+
+
+def test_a_state_that_has_lost_a_file_is_refused(spark, tmp_path):
+    folder = watched(tmp_path / "out", batch=3, begun=[3], done=[2])
+    (tmp_path / "out" / "state" / "part-0.parquet").rename(tmp_path / "aside")
+    with pytest.raises(InputError, match=r"part-0\.parquet: is listed in the manifest|there is no such file"):
+        refuse_other_run(FileSystems(spark), folder, SETTINGS)
+
+
+def test_executors_that_cannot_run_the_source_are_told_before_it_starts(spark, tmp_path, monkeypatch):
+    append(tmp_path / "a.jsonl", log_lines(1, 5, "a"))
+
+    def refused(session):
+        raise TrellisError("the Python of the executors has no pyarrow")
+
+    monkeypatch.setitem(watching.__wrapped__.__globals__, "is_local", lambda master: False)
+    monkeypatch.setitem(watching.__wrapped__.__globals__, "check_executors", refused)
+    with pytest.raises(TrellisError, match="the Python of the executors has no pyarrow"):
+        read_all(spark, tmp_path / "a.jsonl", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+class Recorded:
+    """Stands for a reader of streams, and keeps what it is asked for."""
+
+    def __init__(self):
+        self.asked = {}
+
+    readStream = property(lambda self: self)
+
+    def format(self, name):
+        self.asked["format"] = name
+        return self
+
+    def options(self, **given):
+        self.asked |= given
+        return self
+
+    def load(self):
+        raise TrellisError("enough")
+
+
+def test_a_topic_of_kafka_is_asked_for_by_its_address(spark):
+    reader = Recorded()
+    with pytest.raises(TrellisError, match="enough"):
+        lines_from(reader, ["kafka://one:9092,two:9092/events"])
+    assert reader.asked == {
+        "format": "kafka",
+        "kafka.bootstrap.servers": "one:9092,two:9092",
+        "subscribe": "events",
+        "startingOffsets": "earliest",
+    }
+    for wrong in ("kafka://one:9092", "kafka://one:9092/a/b"):
+        with pytest.raises(InputError, match="is no address of a topic of Kafka; write kafka://HOST:9092/TOPIC"):
+            lines_from(reader, [wrong])
+
+
+def test_without_its_connector_kafka_is_refused_in_one_line(spark, opened, tmp_path, capsys):
+    words = ["pipeline", "watch", "kafka://127.0.0.1:1/events", "-o", str(tmp_path / "out"), "--once"]
+    assert run(words) == 2
+    assert "does not tell its format; name it: --format events or mosquitto" in capsys.readouterr().err
+    assert run([*words, "--format", "events"]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "Spark's connector for Kafka is not there; add it: --conf spark.jars.packages=org.apache.spark:" in line
+
+
+@pytest.mark.slow
+def test_complete_files_of_a_store_are_followed_as_by_the_batch(spark, tmp_path):
+    """An address such as s3a://bucket/logs; here one of this machine's files."""
+    logs, output = tmp_path / "logs", tmp_path / "out"
+    (logs / "day=1").mkdir(parents=True)
+    lines = list(log_lines(2, 90, "a"))
+    append(logs / "day=1" / "a.jsonl", lines[:40])
+    read_all(spark, logs.as_uri(), str(output))
+    (logs / "b.jsonl.gz").write_bytes(gzip.compress("".join(lines[40:]).encode()))
+    os.utime(logs / "b.jsonl.gz", (1e9, 1e9))  # older by far than the other one
+    report = read_all(spark, logs.as_uri(), str(output))
+    assert report.facts["events"] == 90
+    assert_as_batch(spark, str(logs), output, tmp_path)
+
+
+@pytest.mark.slow
+def test_deltas_are_handed_over_to_replan(spark, tmp_path):
+    log, output = tmp_path / "a.jsonl", tmp_path / "out"
+    given = tmp_path / "links.csv"
+    given.write_text("u,v\n" + "".join(f"a{u},a{v}\n" for u in range(4) for v in range(u + 1, 4)))
+    lines = list(log_lines(4, 120, "a"))
+    links = {tuple(line.split(",")) for line in given.read_text().splitlines()[1:]}
+    for part in (lines[:60], lines[60:], [event(1.8e9, "a0", "leave"), event(1.8e9, "b1", "subscribe", "t0")], []):
+        append(log, part)
+        jobs.watch(spark, log, output, every_s=None, overlay=str(given))
+        overlay = set(rows(spark, output / "overlay"))
+        latest = max((output / "changes").iterdir())
+        for _, do, u, v in rows(spark, latest) if part else []:
+            (links.add if do == "add" else links.remove)((u, v))
+        assert links == overlay
+        interests = read_interests(output / "interests")
+        assert check(interests, Overlay.from_pairs(interests.nodes, links)).is_tco
+    assert len(list((output / "changes").iterdir())) == 3
+    assert not any("a0" in link for link in links)
 
 
 @pytest.mark.slow
@@ -119,8 +256,20 @@ def test_the_command_reads_what_is_there_and_says_in_one_line_what_is_wrong(spar
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert "a.jsonl: 1 rows do not parse" in line
     assert "pass --on-bad-rows quarantine" in line
-    assert run([*words, "--on-bad-rows", "quarantine"]) == 0
-    assert json.loads(capsys.readouterr().out)["rejected"] == 1
+    words += ["--on-bad-rows", "quarantine"]
+    assert run(words) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "1 of 41 rows so far do not parse, more than --max-bad-share 0.01" in line
+    assert run([*words, "--max-bad-share", "0.1"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["rejected"] == 1
+    assert list(report["facts"]["rejected_by_reason"].values()) == [1]
+    manifest = json.loads((tmp_path / "out" / "interests" / "manifest.json").read_text())
+    assert manifest["application"] == spark.sparkContext.applicationId
+    assert manifest["started"] <= manifest["ended"]
+    assert [entry["path"] for entry in manifest["inputs"]] == [str(log)]
+    assert run(["pipeline", "lineage", str(tmp_path / "out" / "interests")]) == 0
+    assert f"  {log}: raw, not looked at" in capsys.readouterr().out
 
 
 def test_a_watch_starts_again_where_the_machine_was_too_busy(monkeypatch):

@@ -14,11 +14,13 @@ from trellis.cli.common import AsJson, examples, show
 if TYPE_CHECKING:
     from trellis.pipeline.lineage import Origin
 
-EXAMPLE = examples("trellis pipeline lineage overlay")
+EXAMPLE = examples("trellis pipeline lineage overlay", "trellis pipeline lineage overlay.parquet")
 
 
 def lineage(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a result.", show_default=False)],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder of a result, or the file of a plan.", show_default=False)
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Print the chain of jobs back to raw files. Exits 0 if nothing has changed, else 1."""
@@ -34,13 +36,16 @@ def _lines(origin: Origin, depth: int = 0, seen: set[str] | None = None) -> Iter
     seen = set() if seen is None else seen
     indent = "  " * depth
     if origin.job is None:
-        yield f"{indent}{origin.path}: raw, {origin.told.get('bytes', 0):,} bytes, {origin.state}"
+        size = f", {origin.told['bytes']:,} bytes" if "bytes" in origin.told else ""
+        run = f", run {origin.told['run']}" if "run" in origin.told else ""
+        yield f"{indent}{origin.path}: raw{size}{run}, {origin.state}"
         return
     again = origin.path in seen
     seen.add(origin.path)
     told = origin.told
     ended = f", {told['ended']} by {told['application']}" if told.get("ended") else ""
-    yield f"{indent}{origin.path}: {origin.job}{ended}, {origin.state}{', see above' if again else ''}"
+    runs = f", {told['runs']} runs" if told.get("runs", 1) > 1 else ""
+    yield f"{indent}{origin.path}: {origin.job}{ended}{runs}, {origin.state}{', see above' if again else ''}"
     if not again:
         for parent in origin.parents:
             yield from _lines(parent, depth + 1, seen)

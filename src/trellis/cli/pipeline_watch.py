@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import typer
@@ -16,6 +17,7 @@ Report: TypeAlias = Any
 EXAMPLE = examples(
     "trellis pipeline watch /var/log/mosquitto --format mosquitto -o followed",
     "trellis pipeline watch events/*.jsonl --once -o followed",
+    "trellis pipeline watch events/ --overlay overlay.parquet -o followed",
 )
 
 
@@ -23,7 +25,8 @@ EXAMPLE = examples(
 def watch(
     spark: SparkSession,
     files: Annotated[
-        list[str], typer.Argument(metavar="LOG...", help="Logs, folders of logs, or patterns.", show_default=False)
+        list[str],
+        typer.Argument(metavar="LOG...", help="Logs, folders of logs, patterns, or addresses.", show_default=False),
     ],
     output: Annotated[
         str, typer.Option("-o", "--output", help="The folder with interests, rates and deltas.", metavar="DIR")
@@ -42,6 +45,14 @@ def watch(
     watermark: Annotated[
         float, typer.Option(help="Events older than the latest by more are left out.", metavar="SECONDS")
     ] = 86_400.0,
+    overlay: Annotated[
+        Path | None,
+        typer.Option(
+            help="Links that exist, a table of u, v: after each batch, write the changes that replan makes of them.",
+            metavar="FILE",
+            show_default=False,
+        ),
+    ] = None,
     on_bad_rows: Annotated[
         str,
         typer.Option(
@@ -50,6 +61,9 @@ def watch(
             autocompletion=among(["fail", "quarantine"]),
         ),
     ] = "fail",
+    max_bad_share: Annotated[
+        float, typer.Option("--max-bad-share", help="With quarantine: fail above this share.", metavar="SHARE")
+    ] = 0.01,
 ) -> Report:
     """Follow logs with Structured Streaming, until Ctrl-C: interests, rates and deltas, as the batch jobs give them.
 
@@ -64,5 +78,7 @@ def watch(
         format=format,
         every_s=None if once else every,
         watermark_s=watermark,
-        on_bad_rows=on_bad_rows,  # type: ignore[arg-type]  # the job checks it
+        on_bad_rows=on_bad_rows,
+        max_bad_share=max_bad_share,
+        overlay=None if overlay is None else str(overlay.absolute()),
     )

@@ -142,11 +142,13 @@ def plan(
     """Build a topic-connected overlay with few links, or ask what a loss of nodes would do to one.
 
     gm takes the fewest links, minmax the lowest maximum degree (give or take one), lowoda comes close to both. The
-    overlay is checked before it is written. With --what-if-..., --existing names the overlay and nothing is written.
+    overlay is checked before it is written. FILE.manifest.json beside it says what it was made from; trellis pipeline
+    lineage reads it. With --what-if-..., --existing names the overlay and nothing is written.
     Exits 0 when everything asked for is met, 1 when a cap had to be exceeded, or when caps keep a topic from
     --hops-max: the overlay is written all the same.
     """
     from trellis.model import expect_format
+    from trellis.pipeline.beside import now, write_beside
 
     asks = what_if_leave is not None or what_if_worst is not None
     if leaving and what_if_leave is None:
@@ -157,7 +159,7 @@ def plan(
         raise InputError("", "no output file is named", "say where to write, for instance -o overlay.parquet")
     if output is not None:
         expect_format(output)
-    how = {
+    how: dict[str, Any] = {
         "algorithm": algorithm,
         "rho": rho,
         "candidates": candidates,
@@ -169,7 +171,9 @@ def plan(
         "memory_bytes_max": bytes_allowed(memory),
     }
     files = LimitFiles(costs_file, regions_file, cost_default, caps_file)
+    started = now()
     interests = reading.interests(interests_file)
+    chosen = {key: value for key, value in how.items() if key != "seed"}
     how["costs"], how["caps"] = files.read(interests)
     base = None if existing is None else trellis.read_overlay(existing, interests.nodes)
     if asks:
@@ -189,6 +193,16 @@ def plan(
             _make(configs)  # refused now, not after the work
         made = _built(interests, base, how)
         _deliver(interests, made, output, export, plot, as_json)
+        write_beside(
+            output,
+            "plan",
+            inputs=[path for path in (interests_file, existing, costs_file, regions_file, caps_file) if path],
+            outputs=[path for path in (output, export) if path],
+            started=started,
+            parameters={**chosen, "cost_default": cost_default},
+            rows={"links": len(made.overlay)},
+            seed=seed,
+        )
         if configs is not None:
             _write_configs(made.overlay, configs)
     if made.excess or (made.short is not None and made.short.unmet):

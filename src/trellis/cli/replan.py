@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import trellis
-from trellis.cli.common import OUTPUT, AsJson, Seed, examples, number, progress, says_compiling, show, table
+from trellis.cli.common import OUTPUT, AsJson, Seed, examples, note, number, progress, says_compiling, show, table
 from trellis.cli.reading import Reading, reads_interests
 from trellis.errors import InputError
 
 if TYPE_CHECKING:
     from trellis.live.relink import Applied, Fleet
     from trellis.model import Interests, Overlay
-    from trellis.plan.replan import Replan
+    from trellis.plan.replan import Change, Replan
 
 EXAMPLE = examples(
     "trellis replan interests.parquet overlay.parquet -o changes.csv",
     "trellis replan interests.parquet overlay.parquet --connectivity 2",
     "trellis replan interests.parquet overlay.parquet --target plan.parquet",
+    "trellis replan events.jsonl overlay.parquet -o changes.csv",
     "trellis replan --live 127.0.0.1:9001 127.0.0.1:9002 127.0.0.1:9003",
     "trellis replan --live 127.0.0.1:9001 127.0.0.1:9002 127.0.0.1:9003 --apply --token admin.token",
 )
@@ -35,7 +36,7 @@ def replan(
         list[str],
         typer.Argument(
             metavar="INTERESTS OVERLAY | HOST:PORT...",
-            help="Table of node, topic, and table of u, v; with --live the admin ports of all nodes.",
+            help="Table of node, topic, or telemetry, and table of u, v; with --live the admin ports of all nodes.",
             show_default=False,
         ),
     ],
@@ -88,10 +89,11 @@ def replan(
 ) -> None:
     """Bring an existing overlay near a plan, by few changes of single links that never split a topic.
 
-    Prints the changes, new links first; -o writes them as a table of do, u, v. With --live the interests and links of
-    a mesh that runs are read at its admin ports, and --apply carries the changes out there. A node refuses to drop a
-    link that a topic needs. When a node leaves, restarts or does not answer, it stops; run it again later.
-    Exits 1 if --apply could not carry out all changes.
+    Prints the changes, new links first; -o writes them as a table of do, u, v. INTERESTS may be telemetry of nodes (a
+    file, or a folder of files), or the output of trellis pipeline watch. Then links of departed nodes are removed. With
+    --live the interests and links of a mesh that runs are read at its admin ports, and --apply carries the changes out
+    there. A node refuses to drop a link that a topic needs. When a node leaves, restarts or does not answer, it stops;
+    run it again later. Exits 1 if --apply could not carry out all changes.
     """
     from trellis.model import expect_format
 
@@ -101,20 +103,19 @@ def replan(
     _expect(live, apply, token, sources)
     chosen = {"within": within, "connectivity": connectivity, "seed": seed, "target": target_file}
     if not live:
-        interests = reading.interests(Path(sources[0]))
-        present = trellis.read_overlay(Path(sources[1]), interests.nodes)
+        interests, present, departed = _read(reading, Path(sources[0]), Path(sources[1]))
         made = _planned(interests, present, chosen)
-        _write(made, output, overlay_out)
-        show(_json(made), as_json, _text(made))
+        _write(made, departed, output, overlay_out)
+        show(_json(made, departed), as_json, _text(made, departed))
         return
     from trellis.live.run import run_loop
 
     made, applied, links = run_loop(_live(sources, (ca, cert, key), token if apply else None, chosen))
-    _write(made, output, overlay_out)
-    result = _json(made)
+    _write(made, [], output, overlay_out)
+    result = _json(made, [])
     if applied is not None:
         result["applied"] = _applied_json(applied, links)
-    show(result, as_json, [*_text(made), *([] if applied is None else _applied_text(applied, links))])
+    show(result, as_json, [*_text(made, []), *([] if applied is None else _applied_text(applied, links))])
     if applied is not None and (applied.refused or applied.left or applied.stopped):
         raise typer.Exit(1)
 
@@ -131,6 +132,29 @@ def _expect(live: bool, apply: bool, token: Path | None, sources: list[str]) -> 
             parse_address(one, "--live")
     elif len(sources) != 2:
         raise InputError("", f"{len(sources)} files are named", "give INTERESTS and OVERLAY, or --live and ports")
+
+
+def _read(reading: Reading, source: Path, overlay: Path) -> tuple[Interests, Overlay, list[Change]]:
+    """Return the interests, the present links between their nodes, and the removal of links of departed nodes.
+
+    A table of interests has all nodes, so there a link of another node is a mistake and is refused.
+    """
+    from trellis.model.folders import manifest_in
+    from trellis.model.in_force import interests_in_force
+    from trellis.model.telemetry import telemetry_files
+    from trellis.plan.replan import without_departed
+
+    watched = source / "interests"
+    if telemetry_files(source):
+        interests, events = interests_in_force(source)
+        note(f"{source}: {number(interests.subscriptions)} subscriptions are in force after {number(events)} events")
+    elif (manifest_in(watched) or {}).get("job") == "watch":
+        interests = reading.interests(watched)
+    else:
+        interests = reading.interests(source)
+        return interests, trellis.read_overlay(overlay, interests.nodes), []
+    present, departed = without_departed(interests, trellis.read_overlay(overlay))
+    return interests, present, departed
 
 
 def _planned(interests: Interests, present: Overlay, chosen: dict[str, Any]) -> Replan:
@@ -174,48 +198,48 @@ def read_fleet(fleet: Fleet) -> tuple[Interests, Overlay]:
     return interests, Overlay.from_pairs(interests.nodes, links)
 
 
-def _write(made: Replan, output: Path | None, overlay_out: Path | None) -> None:
-    import pyarrow as pa
+def _write(made: Replan, departed: list[Change], output: Path | None, overlay_out: Path | None) -> None:
+    from trellis.plan.replan import changes_table
 
     if output is not None:
-        rows = list(made.changes())
-        columns = {name: pa.array([getattr(row, name) for row in rows], pa.string()) for name in ("do", "u", "v")}
-        trellis.write_table(pa.table(columns), output)
+        trellis.write_table(changes_table([*made.changes(), *departed]), output)
     if overlay_out is not None:
         trellis.write_table(made.target.to_table(), overlay_out)
 
 
-def _json(made: Replan) -> dict[str, Any]:
+def _json(made: Replan, departed: list[Change]) -> dict[str, Any]:
     return {
         "nodes": len(made.present.nodes),
-        "links": len(made.present),
+        "links": len(made.present) + len(departed),
         "links_after": len(made.target),
         "links_plan": made.plan_links,
         "degree_max": int(made.present.degrees.max(initial=0)),
         "degree_max_after": int(made.target.degrees.max(initial=0)),
-        "changes": [{"do": one.do, "u": one.u, "v": one.v} for one in made.changes()],
+        "links_of_departed_nodes": len(departed),
+        "changes": [{"do": one.do, "u": one.u, "v": one.v} for one in (*made.changes(), *departed)],
     }
 
 
-def _text(made: Replan) -> Iterator[str]:
-    adds, removes = len(made.add_u), len(made.remove_u)
-    if not len(made):
+def _text(made: Replan, departed: list[Change]) -> Iterator[str]:
+    adds, removes = len(made.add_u), len(made.remove_u) + len(departed)
+    if not adds + removes:
         yield "nothing to change: the overlay is near a plan already"
     else:
-        yield f"{len(made):,} changes: {adds:,} links to add, then {removes:,} to remove"
+        yield f"{adds + removes:,} changes: {adds:,} links to add, then {removes:,} to remove"
     after = len(made.target)
     times = f" ({number(after / made.plan_links)} times LowODA's {made.plan_links:,})" if made.plan_links else ""
     before, behind = made.present.degrees, made.target.degrees
-    yield from table(
-        [
-            ("nodes", len(made.present.nodes)),
-            ("links", f"{len(made.present):,}, then {after:,}{times}"),
-            ("degree", f"max {before.max(initial=0)}, then {behind.max(initial=0)}"),
-        ]
-    )
-    for index, one in enumerate(made.changes()):
+    rows: list[tuple[str, object]] = [
+        ("nodes", len(made.present.nodes)),
+        ("links", f"{len(made.present) + len(departed):,}, then {after:,}{times}"),
+        ("degree", f"max {before.max(initial=0)}, then {behind.max(initial=0)}"),
+    ]
+    if departed:
+        rows.append(("links of nodes without subscriptions", len(departed)))
+    yield from table(rows)
+    for index, one in enumerate((*made.changes(), *departed)):
         if index == _SHOWN:
-            yield f"and {len(made) - _SHOWN:,} more: see --json, or write them with -o"
+            yield f"and {adds + removes - _SHOWN:,} more: see --json, or write them with -o"
             return
         yield f"{one.do:<6} {one.u} - {one.v}"
 

@@ -87,7 +87,7 @@ def on_spark(job: Callable[..., Report]) -> Callable[..., Report]:
     def command(**values: Any) -> Report:
         spark_values = {one.name: values.pop(one.name) for one in added}
         as_json = spark_values.pop("as_json")
-        inputs = [values[name] for name in ("files", "interests", "overlay") if name in values]
+        inputs = [values[name] for name in ("files", "interests", "overlay") if values.get(name) is not None]
         with _session(**spark_values, inputs=_flat(inputs)) as spark:
             report = job(spark, **values)
         _show(report, as_json)

@@ -27,8 +27,9 @@ _REMEDY = "write one JSON object a line"
 
 
 def is_lines(path: Path) -> bool:
-    """Return whether the file's name says that it holds JSON lines, plain or gzip."""
-    return (Path(path.stem).suffix if path.suffix == ".gz" else path.suffix) in SUFFIXES
+    """Return whether the file's name says that it holds JSON lines, plain or gzip. `a.jsonl.1` is a full log."""
+    name = path.with_suffix("") if path.suffix == ".gz" else path
+    return (Path(name.stem).suffix if name.suffix[1:].isdigit() else name.suffix) in SUFFIXES
 
 
 def read_keys(path: Path) -> list[str]:

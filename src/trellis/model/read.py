@@ -19,16 +19,17 @@ import pyarrow.parquet as pq
 
 from trellis.errors import InputError
 from trellis.model.churn import ChurnTrace, Event, RowError, replay
+from trellis.model.folders import FORMATS, parts_of
 from trellis.model.interests import Interests
 from trellis.model.kinds import CHURN, INTERESTS, OVERLAY, RATES, Kind, kind_of
 from trellis.model.layout import OURS, Layout
 from trellis.model.lines import is_lines, line_batches, objects, read_keys
 from trellis.model.names import IdArray, Names
 from trellis.model.overlay import Overlay
+from trellis.model.telemetry import refuse_telemetry
 from trellis.model.text import numbered_rows, read_batches, read_header, separator_of
 
 REPEATED = ("merge", "refuse")  # what happens to a repeated subscription
-_FORMATS = "name it .parquet, .tsv, .csv or .jsonl (the last three also .gz), or name a folder of Parquet parts"
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Rows:
             for place, (line, _) in enumerate(numbered_rows(self.path, separator, self.layout)):
                 if place == row:
                     return f"{self.path}:{line}"
-        for part in _parts(self.path):
+        for part in parts_of(self.path):
             count = pq.ParquetFile(part).metadata.num_rows
             if row < count:
                 return f"{part}, row {row + 1}"
@@ -206,7 +207,10 @@ def read_rows(path: str | Path, kind: Kind | None = None, layout: Layout = OURS)
     Without `kind`, accept any kind.
     """
     path = Path(path)
-    kind = kind or layout.kind or kind_of(_columns(path, layout), str(path))
+    kind = kind or layout.kind
+    if kind is INTERESTS:
+        refuse_telemetry(path)
+    kind = kind or kind_of(_columns(path, layout), str(path))
     schema = pa.schema(
         {
             column: pa.float64() if column in kind.numbers else pa.dictionary(pa.int32(), pa.string())
@@ -225,7 +229,7 @@ def _batches(path: Path, kind: Kind, layout: Layout) -> Iterator[pa.RecordBatch]
         return line_batches(path, kind, layout)
     separator = separator_of(path, layout)
     if separator is None and kind is INTERESTS and path.is_file() and path.suffix != ".parquet":
-        raise InputError(str(path), "its name does not tell the format", f"{_FORMATS}, or give --separator")
+        raise InputError(str(path), "its name does not tell the format", f"{FORMATS}, or give --separator")
     return read_batches(path, kind, separator, layout) if separator else _parquet_batches(path, kind, layout)
 
 
@@ -235,24 +239,7 @@ def _columns(path: Path, layout: Layout) -> list[str]:
     separator = separator_of(path, layout)
     if separator is not None:
         return read_header(path, separator)
-    return list(_opened_parquet(_parts(path)[0]).schema_arrow.names)
-
-
-def _parts(path: Path) -> list[Path]:
-    """Return the Parquet files of a path in name order: the file itself, or the parts of a finished folder."""
-    if path.is_dir():
-        if (path / "_temporary").exists():
-            raise InputError(str(path), "the job that writes this folder has not finished", "run it again")
-        # A folder with subfolders such as a=1/ is a partitioned table, which Trellis does not write.
-        parts = sorted(part for part in path.glob("*.parquet") if part.name[0] not in "._")
-        if not parts:
-            raise InputError(str(path), "the folder holds no Parquet part", _FORMATS)
-        return parts
-    if not path.exists():
-        raise InputError(str(path), "there is no such file", "check the path")
-    if path.suffix != ".parquet":
-        raise InputError(str(path), "its name does not tell the format", _FORMATS)
-    return [path]
+    return list(_opened_parquet(parts_of(path)[0]).schema_arrow.names)
 
 
 def _opened_parquet(path: Path, names: tuple[str, ...] = ()) -> pq.ParquetFile:
@@ -265,7 +252,7 @@ def _opened_parquet(path: Path, names: tuple[str, ...] = ()) -> pq.ParquetFile:
 
 
 def _parquet_batches(path: Path, kind: Kind, layout: Layout) -> Iterator[pa.RecordBatch]:
-    for part in _parts(path):
+    for part in parts_of(path):
         if not layout.header or layout.separator is not None:
             wrong = "--separator" if layout.header else "--no-header"
             raise InputError(str(part), "a Parquet file names its columns itself", f"leave out {wrong}")

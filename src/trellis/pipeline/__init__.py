@@ -6,7 +6,8 @@
     jobs           sources, stages and sinks together; only jobs read, write, cache or count anything
     sinks          folders with a manifest, written completely or not at all
     file_systems   files and folders that Spark can reach
-    lineage        the chain of manifests from a result back to raw files
+    logs           logs that grow, recognized by their content; `tail` and `streams` make streams of them
+    lineage        the chain of manifests from a result back to raw files; `beside` writes those of commands
     progress       the progress of running Spark jobs
 
 Importing this package imports no Spark; its modules do.

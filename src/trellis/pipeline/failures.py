@@ -36,6 +36,17 @@ _REASONS = (
         "--conf spark.jars.packages=org.apache.hadoop:hadoop-aws:3.4.2",
     ),
     (
+        r"(a log was deleted before all of it was read, [^\n\"]{0,80}"
+        r"|the log [^\n\"]{1,400} was truncated: it has \d+ bytes, and \d+ [\w ]+)",
+        r"\1; start again with another --output",
+    ),
+    (r"(the log [^\n\"]{1,400} cannot be read: [^\n\"]{1,120})", r"\1; move it elsewhere, or make it readable"),
+    (
+        r"Failed to find (?:the )?data source: kafka",
+        "Spark's connector for Kafka is not there; add it: --conf "
+        "spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 (the version of your Spark)",
+    ),
+    (
         r"(?:AccessControlException|AccessDeniedException|Permission denied)[: ]*([^\n]{0,120})",
         r"no right to read or write there (\1); choose another place, or change its rights",
     ),
@@ -43,10 +54,6 @@ _REASONS = (
     (
         r"All masters are unresponsive|Application has been killed",
         "the cluster does not answer, or has ended the job; check --master, and the log of the master",
-    ),
-    (
-        r"(a log was deleted before all of it was read, [^\n\"]{0,80}|\S+ became shorter than it was[^\n\"]{0,80})",
-        r"\1; start again with another --output",
     ),
     (r"Python worker failed to connect back", SLOW_PYTHON),
     (

@@ -147,6 +147,15 @@ class FileSystems:
         finally:
             stream.close()
 
+    def sha256(self, path: str) -> str:
+        """Return the SHA-256 of a file that only Hadoop reaches. All of it passes through the driver."""
+        at = self._path(path)
+        stream = self._system(at).open(at)
+        try:
+            return str(self._jvm.org.apache.commons.codec.digest.DigestUtils.sha256Hex(stream))
+        finally:
+            stream.close()
+
     def listed(self, folder: str, *, below: str = "") -> list[dict[str, object]]:
         """Return the entries of a manifest for the files of a result: their paths within it, sizes and checksums."""
         at = self._path(folder)
@@ -196,14 +205,17 @@ class FileSystems:
             stream.close()
 
     def checksum(self, file: File) -> dict[str, object]:
-        """Return a file's entry in a manifest: sha256 of a local file, the store's own checksum of a remote one."""
+        """Return a file's entry in a manifest: sha256 of a local file, the store's own checksum of a remote one.
+
+        A store without checksums of its own, as S3 by default, has its files read for their sha256.
+        """
         facts: dict[str, object] = {"path": file.path, "bytes": file.bytes}
         if not is_remote(file.path):
             with Path(file.path).open("rb") as stream:
                 return facts | {"sha256": hashlib.file_digest(stream, "sha256").hexdigest()}
         at = self._path(file.path)
         checksum = self._system(at).getFileChecksum(at)
-        return facts | {"checksum": None if checksum is None else checksum.toString()}
+        return facts | ({"sha256": self.sha256(file.path)} if checksum is None else {"checksum": checksum.toString()})
 
 
 def _is_visible(path: str) -> bool:

@@ -13,6 +13,7 @@ no manifest lists.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import secrets
@@ -39,6 +40,7 @@ class Folder:
         self.scratch = scratch  # a folder for what the job itself needs on the way; it is removed at the end
         self.manifest: dict[str, object] = {}
         self.before: dict[str, Any] = {}  # the manifest of the result that this one is appended to
+        self.before_sha256 = ""  # of that manifest
 
     def write(self, table: DataFrame, name: str = "", *, by: str | None = None) -> int:
         """Write the table, in its order, and return the number of rows that are on disk. `by`: a folder per value."""
@@ -47,6 +49,13 @@ class Folder:
         (writer.partitionBy(by) if by else writer).parquet(path)
         parts = self._spark.read.option("pathGlobFilter", "*.parquet").schema(table.schema).parquet(for_reader(path))
         return parts.count()
+
+    def finished(self, listed: list[dict[str, object]]) -> bytes:
+        """Return the manifest with the files of the result: those of earlier runs, and those that are new."""
+        runs = self.manifest.get("runs")
+        if isinstance(runs, list) and runs:
+            runs[-1]["outputs"] = [entry["path"] for entry in listed]
+        return as_json(self.manifest | {"outputs": [*self.before.get("outputs", []), *listed]}).encode()
 
     def write_bytes(self, name: str, content: bytes) -> None:
         self._places.write_bytes(_join(self.path, name), content)
@@ -76,11 +85,13 @@ def whole_folder(
     path = _join(output, f"{DATA}{token}") if stored else _beside(output, f"{token}.part")
     folder = Folder(spark, file_systems, path, _beside(output, f"{token}.scratch"))
     folder.before = before or {}
+    if before is not None:
+        folder.before_sha256 = hashlib.sha256(file_systems.read_bytes(_join(output, MANIFEST))).hexdigest()
     done = False
     try:
         yield folder
         listed = file_systems.listed(folder.path, below=f"{DATA}{token}/" if stored else "")
-        content = as_json(folder.manifest | {"outputs": [*folder.before.get("outputs", []), *listed]}).encode()
+        content = folder.finished(listed)
         if stored:
             if before is not None and file_systems.manifest(output) != before:
                 raise InputError(output, "has changed since this job began", "run it again")

@@ -1,27 +1,30 @@
 """Log files that grow, as a stream of Spark: each line once, across stops, starts and rotations.
 
-Spark's own source of files takes each file once, when it appears. Logs grow, and are renamed when they are full. So
-here an offset says how many bytes of each file were read, and a file is identified by its inode and the hash of its
-first line, not by its name. A line is read when its end has been written.
+Spark's own source of files takes each file once, when it appears. Logs grow, and are renamed, copied or compressed when
+they are full. So an offset of this source has a mark for each log, which `logs.py` recognizes by its content:
+
+T1  A log that is not there at a look keeps its mark, and no mark goes back. So no line is read twice.
+T2  A line is read when its end has been written.
 
 The driver and the executors must be able to read the files. It needs Spark 4.2.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
+from trellis.pipeline.logs import LogError, Mark, carrier, complete_logs, lines_between, recognized
+
 NAME = "trellis_tail"
 SCHEMA = "file string, line binary"
-FIRST_LINE_BYTES_MAX = 1 << 20
-_BLOCK = 1 << 20
+GONE_MAX = 10_000  # marks of logs that are not there any more
 _ROWS = 50_000  # lines in one batch of Arrow
+
+Marks = dict[str, Mark]
 
 
 class TailSource(DataSource):
@@ -39,98 +42,62 @@ class TailSource(DataSource):
 
 
 class Piece(InputPartition):
-    def __init__(self, path: str, start: int, stop: int) -> None:
-        self.path, self.start, self.stop = path, start, stop
+    """Some lines of a log: those from `start` to the mark."""
+
+    def __init__(self, key: str, start: int, mark: Mark, path: str) -> None:
+        self.key, self.start, self.mark = key, start, mark
+        self.path = path  # where the log was when the piece was planned
 
 
 class Tail(DataSourceStreamReader):
     def __init__(self, paths: list[str]) -> None:
         self.paths = paths
 
-    def initialOffset(self) -> dict[str, int]:
+    def initialOffset(self) -> Marks:
         return {}
 
-    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, int]:
-        """Return for each file the end of its complete lines. A batch has no upper bound: everything is read."""
-        return {key: stop for key, (_, stop) in complete_lines(self.paths).items()}
+    def latestOffset(self, start: Any = None, limit: Any = None) -> Marks:
+        """Return the mark behind the complete lines of each log. A batch has no upper bound: everything is read."""
+        before: Marks = start or {}
+        logs = recognized(complete_logs(self.paths), before)
+        marks = dict(before)
+        for key, log in sorted(logs.items()):
+            mark = log.mark()
+            if marks.get(key) != mark:
+                marks.pop(key, None)
+                marks[key] = mark  # at the end: the marks that changed last come last
+        if marks != before:
+            gone = [key for key in marks if key not in logs]
+            for key in gone[: max(0, len(gone) - GONE_MAX)]:
+                del marks[key]
+        return marks
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        known = complete_lines(self.paths)
+    def partitions(self, start: Marks, end: Marks) -> list[InputPartition]:
+        logs = list(complete_logs(self.paths))
         pieces: list[InputPartition] = []
-        for key, stop in sorted(end.items()):
-            first = start.get(key, 0)
-            if stop > first:
-                if key not in known:
-                    raise RuntimeError(f"a log was deleted before all of it was read, at byte {first} of {stop}")
-                pieces.append(Piece(known[key][0], first, stop))
+        for key, mark in sorted(end.items()):
+            begin = start[key]["stop"] if key in start else 0
+            if mark["stop"] > begin:
+                log = next((log for log in logs if log.carries(key, mark)), None)
+                if log is None:
+                    what = f"at byte {begin} of {mark['stop']}"
+                    raise LogError(f"a log was deleted before all of it was read, {what}")
+                pieces.append(Piece(key, begin, mark, log.path))
         return pieces
 
     def read(self, partition: Any) -> Iterator[Any]:
         import pyarrow as pa
 
+        # The log may have been renamed since the piece was planned, and another one may have its name now.
+        path = carrier(self.paths, partition.key, partition.mark, partition.path)
         lines: list[bytes] = []
-        for line in lines_between(partition.path, partition.start, partition.stop):
+        for line in lines_between(path, partition.start, partition.mark["stop"]):
             lines.append(line)
             if len(lines) == _ROWS:
-                yield _batch(pa, partition.path, lines)
+                yield _batch(pa, path, lines)
                 lines = []
         if lines:
-            yield _batch(pa, partition.path, lines)
-
-
-def complete_lines(paths: list[str]) -> dict[str, tuple[str, int]]:
-    """Return the identity of each file with a complete line, its path, and the offset behind its last line end."""
-    files: dict[str, tuple[str, int]] = {}
-    for path in sorted(_files(paths)):
-        try:
-            with path.open("rb") as stream:
-                first = stream.readline(FIRST_LINE_BYTES_MAX)
-                if not first.endswith(b"\n"):
-                    continue
-                stat = path.stat()
-                stop = _last_line_end(stream, stat.st_size)
-        except OSError:
-            continue  # It is being renamed or deleted. The next look finds it under its new name.
-        key = f"{stat.st_ino}-{hashlib.sha256(first).hexdigest()[:16]}"
-        files[key] = (str(path), stop)
-    return files
-
-
-def lines_between(path: str, start: int, stop: int) -> Iterator[bytes]:
-    """Yield the lines between two offsets, without their ends. Both offsets are behind a line end, or 0."""
-    with Path(path).open("rb") as stream:
-        stream.seek(start)
-        offset = start
-        while offset < stop:
-            line = stream.readline()
-            if not line:
-                raise RuntimeError(f"{path} became shorter than it was: {offset} of {stop} bytes")
-            offset += len(line)
-            yield line.rstrip(b"\r\n")
-
-
-def _files(paths: list[str]) -> Iterator[Path]:
-    for path in paths:
-        if Path(path).is_dir():
-            inside = (one for one in Path(path).rglob("*") if not one.name.startswith((".", "_")))
-            yield from (one for one in inside if one.is_file())
-        elif Path(path).is_file():
-            yield Path(path)
-        else:
-            yield from (one for one in Path(path).parent.glob(Path(path).name) if one.is_file())
-
-
-def _last_line_end(stream: Any, size: int) -> int:
-    """Return the offset behind the last line end among the first `size` bytes."""
-    stop = size
-    while stop > 0:
-        begin = max(0, stop - _BLOCK)
-        stream.seek(begin)
-        at = stream.read(stop - begin).rfind(b"\n")
-        if at >= 0:
-            return begin + int(at) + 1
-        stop = begin
-    return 0
+            yield _batch(pa, path, lines)
 
 
 def _batch(pa: Any, path: str, lines: list[bytes]) -> Any:

@@ -18,12 +18,13 @@ This is an option of ours; the papers do not have it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from trellis.errors import InputError
 from trellis.measure.check import check_overlay
@@ -111,6 +112,24 @@ def replan(
     degrees = present.degrees + np.bincount(_ends(added, present).ravel(), minlength=len(present.nodes))
     add, remove = (_in_order(keys, present, degrees) for keys in (added, removed))
     return Replan(present, target, len(fresh), surcharge, *add, *remove)
+
+
+def changes_table(changes: Sequence[Change]) -> pa.Table:
+    """Return a table with columns do, u and v: one row for each change, in their order."""
+    return pa.table({name: pa.array([getattr(one, name) for one in changes], pa.string()) for name in Change._fields})
+
+
+def without_departed(interests: Interests, links: Overlay) -> tuple[Overlay, list[Change]]:
+    """Return the links between nodes that have interests, and the removal of the others.
+
+    Telemetry tells when a node has left or has unsubscribed from its last topic. No topic needs its links any more.
+    """
+    place = interests.nodes.ids_of(links.nodes.array)
+    u, v = place[links.u], place[links.v]
+    stays = (u >= 0) & (v >= 0)
+    name = links.nodes.__getitem__
+    ends = zip(links.u[~stays].tolist(), links.v[~stays].tolist(), strict=True)
+    return Overlay.from_ids(interests.nodes, u[stays], v[stays]), [Change("remove", name(u), name(v)) for u, v in ends]
 
 
 def _target(

@@ -9,7 +9,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from trellis.errors import InputError
-from trellis.pipeline.file_systems import File
+from trellis.pipeline.content import begins_with, identity
+from trellis.pipeline.file_systems import File, is_remote
 from trellis.pipeline.jobs.run import MAX_BAD_SHARE, OnBadRows, Paths, Report, Run, running
 
 FORMATS = ("events", "mosquitto")
@@ -28,8 +29,8 @@ def events(
 ) -> Report:
     """Write the events of the logs, by day (UTC).
 
-    append   add to the table of an earlier run. Logs that are in it already are skipped; a log that has changed since
-             is refused, because its first part would be there twice
+    append   add to the table of an earlier run. Logs are known by their content: one that is in the table already is
+             skipped, whatever its name. One that has grown is refused, because its first part would be there twice
     """
     parameters = {"format": format, "append": append, "on_bad_rows": on_bad_rows, "max_bad_share": max_bad_share}
     with running(
@@ -47,17 +48,22 @@ def events(
 
 
 def _fresh(run: Run, paths: Paths) -> list[File]:
-    """The files that are not in the table yet; InputError where one is there with other content."""
-    known = {entry["path"]: entry for entry in run.folder.before.get("inputs", [])}
+    """The logs whose content is not in the table yet, each content once; InputError for one that has only grown."""
+    known = {identity(entry): entry for entry in run.folder.before.get("inputs", [])}
+    at = {entry["path"]: entry for entry in known.values()}
     fresh = []
     for file in run.files(paths):
-        old = known.get(file.path)
-        if old is None:
-            fresh.append(file)
-        elif old != run.file_systems.checksum(file):
+        entry = run.described(file)
+        if identity(entry) in known:
+            continue
+        # The first bytes of a remote file are not compared, since all of it would be read again.
+        grown = at.get(file.path) if is_remote(file.path) else begins_with(file.path, known.values())
+        if grown is not None:
             raise InputError(
                 file.path,
-                "has changed since it was appended",
+                f"begins with what was appended before ({grown['path']})",
                 "append logs when they are complete, or follow them with trellis pipeline watch",
             )
+        known[identity(entry)] = entry
+        fresh.append(file)
     return fresh

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import platform
 import re
 import time
@@ -24,6 +23,8 @@ import trellis
 from trellis.errors import InputError
 from trellis.pipeline import inputs as reading
 from trellis.pipeline import lineage, progress
+from trellis.pipeline.beside import now
+from trellis.pipeline.content import described
 from trellis.pipeline.executors import check_executors
 from trellis.pipeline.file_systems import File, FileSystems, for_reader, is_remote, shown_path
 from trellis.pipeline.schemas import INTERESTS
@@ -31,6 +32,7 @@ from trellis.pipeline.session import is_local
 from trellis.pipeline.sinks import Folder, whole_folder
 from trellis.pipeline.sources import sniff_format, source_named
 from trellis.pipeline.sources.parsing import Source, bad_rows, good_rows
+from trellis.pipeline.sources.telemetry import sniff_events
 from trellis.pipeline.stages.distributions import distributions
 
 OnBadRows = Literal["fail", "quarantine"]
@@ -40,6 +42,10 @@ Paths = str | Path | Sequence[str | Path]
 CHECKPOINTS = "trellis-checkpoints"
 REJECTED_FOLDER = "_rejected"
 MAX_BAD_SHARE = 0.01  # With quarantine, a job whose bad rows are a larger share of all rows fails nevertheless.
+IS_TELEMETRY = (
+    "is telemetry: its rows are events of nodes, and not all of them subscriptions",
+    "make a table of the subscriptions in force: trellis pipeline pairs FILE --format telemetry -o interests",
+)
 SMALL_NODES = 200_000  # a table of so many names may be held by every executor (and pass through the driver)
 
 
@@ -75,6 +81,7 @@ class Run:
     facts: dict[str, Any] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
     inputs: dict[str, File] = field(default_factory=dict)
+    entries: dict[str, dict[str, Any]] = field(default_factory=dict)  # of inputs, for the manifest, where known
     rejected: list[tuple[DataFrame, int]] = field(default_factory=list)
     _looks: dict[str, Look] = field(default_factory=dict)
     _kept: list[DataFrame] = field(default_factory=list)
@@ -90,6 +97,12 @@ class Run:
         files = self.file_systems.files([paths] if isinstance(paths, str | Path) else paths)
         self.inputs |= {file.path: file for file in files}
         return files
+
+    def described(self, file: File) -> dict[str, Any]:
+        """Return the entry of an input for the manifest, with the identity of its content."""
+        if file.path not in self.entries:
+            self.entries[file.path] = described(self.file_systems, file)
+        return self.entries[file.path]
 
     def look(self, paths: Paths) -> Look:
         """Return the files behind the paths, their kind and their first lines. They are read only once."""
@@ -174,11 +187,15 @@ class Run:
             missing = [name for name in INTERESTS.names if name not in table.columns]
             if missing:
                 raise InputError(where, f'there is no column "{missing[0]}"', "interests have columns node, topic")
+            if {"time", "event"} <= set(table.columns):
+                raise InputError(where, *IS_TELEMETRY)
             table = table.select(F.col("node").cast("string"), F.col("topic").cast("string"))
             empty = table.where(F.col("node").isNull() | F.col("topic").isNull()).count()
             if empty:
                 raise InputError(where, f"{empty:,} rows have no node or no topic", "remove or correct them")
             return table
+        if sniff_events(self.look(paths).first) > 0:
+            raise InputError(where, *IS_TELEMETRY)
         before = dict(self.facts)
         table = self.read(paths, "pairs", ("pairs",), columns=("node", "topic"))[1]
         self.facts |= before  # The facts are about the input that was read first.
@@ -246,7 +263,7 @@ def running(
         raise InputError("", f'on-bad-rows "{on_bad_rows}"', "choose fail or quarantine")
     if not 0 <= max_bad_share <= 1:
         raise InputError("", f"max-bad-share {max_bad_share:g}", "give a share from 0 to 1, such as 0.01")
-    began, started, reports = time.monotonic(), _now(), list[Report]()
+    began, started, reports = time.monotonic(), now(), list[Report]()
     target = str(output) if is_remote(str(output)) else str(Path(output).absolute())
     with whole_folder(spark, target, overwrite=overwrite, append=job if append else None) as folder:
         run = Run(spark, folder, on_bad_rows, max_bad_share)
@@ -257,7 +274,7 @@ def running(
             yield run, reports
             rejected = _write_rejected(run)
             run.step("checksums")
-            inputs = [run.file_systems.checksum(file) for file in run.inputs.values()]
+            inputs = [run.entries.get(path) or run.file_systems.checksum(file) for path, file in run.inputs.items()]
             parents = lineage.parents_of(run.file_systems, run.inputs)
         except (PySparkException, Py4JJavaError) as error:
             raise _unreadable(error) or error from error
@@ -266,10 +283,10 @@ def running(
         report = Report(job, target, run.rows, rejected, run.facts, round(time.monotonic() - began, 3))
         folder.manifest = {
             "job": job,
-            "inputs": [*folder.before.get("inputs", []), *inputs],
+            "inputs": inputs,
             "parents": parents,
             "started": started,
-            "ended": _now(),
+            "ended": now(),
             "application": spark.sparkContext.applicationId,
             "settings": lineage.settings_of(spark.sparkContext.getConf().getAll()),
             "parameters": dict(parameters),
@@ -277,15 +294,11 @@ def running(
             "rows": report.rows,
             "rejected": report.rejected,
             "facts": report.facts,
-            "versions": _versions(spark),
+            "versions": versions_of(spark),
             "duration_s": report.duration_s,
         }
-        if append:
-            runs = folder.before.get("runs", [])
-            run_facts = {"started": started, "rows": report.rows, "inputs": len(inputs), "rejected": report.rejected}
-            folder.manifest["runs"] = [*runs, run_facts]
-            folder.manifest["rows"] = _added(folder.before.get("rows", {}), report.rows)
-            folder.manifest["rejected"] = report.rejected + folder.before.get("rejected", 0)
+        if folder.before:
+            folder.manifest |= lineage.appended(folder.before, folder.before_sha256, folder.manifest, inputs)
     reports.append(report)
 
 
@@ -322,15 +335,7 @@ def _unreadable(error: PySparkException | Py4JJavaError) -> InputError | None:
     return InputError(where, "the file is damaged or not of its kind", "fetch or write it again")
 
 
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _added(before: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
-    return {name: before.get(name, 0) + more.get(name, 0) for name in {**before, **more}}
-
-
-def _versions(spark: SparkSession) -> dict[str, str]:
+def versions_of(spark: SparkSession) -> dict[str, str]:
     jvm: Any = spark._jvm
     return {
         "trellis": trellis.__version__,
