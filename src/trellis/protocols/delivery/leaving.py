@@ -107,7 +107,7 @@ class LeavingInOrder:
         if departure is None:
             return
         if not is_internal(topic) and any(topic in topics for _, topics in self._lost_lately().values()):
-            since_ms = min(one.since_ms for one in self.departures.values())
+            since_ms = min(departure.since_ms for departure in self.departures.values())
             if self.state.now_ms - since_ms <= self.state.config.leave_ms_max:
                 return
             self.state.counters.left_undrained += not departure.was_late
