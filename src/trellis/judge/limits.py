@@ -1,4 +1,4 @@
-"""Nodes at their limits may drop messages, which they count, and may turn clients away.
+"""Limits: a node that has reached one may drop messages, which it counts, and may turn clients away.
 
 "When the window overflows, the loss is counted, logged and visible in the metrics: never silent."  [docs/delivery.md]
 "What waits for a client: more QoS 1 is dropped and counted."  [docs/mqtt.md]
@@ -46,7 +46,7 @@ class Drops:
         loss = _Loss(("", made.message), "window", frozenset(nodes), made.began, spread + TOLD_S)
         if self._is_excused(loss):
             return "the window of a node has overflowed"
-        if reader.speaks == "mqtt":  # What is dropped for a broker is missing for all its clients.
+        if reader.speaks == "mqtt":  # A message dropped for a broker is missing for all its clients.
             nodes = {node for _, node in reader.nodes}
             key = reader.broker or reader.name, made.message
             if self._is_excused(_Loss(key, "clients", frozenset(nodes), made.began, due + TOLD_S)):

@@ -1,9 +1,9 @@
 """Retained messages: "a later subscriber on any node gets the last one, within seconds of its SUBACK".
 
 They are in the memory of nodes. So a subscription is judged only if the node through which the message was published
-has not ended since, and if nothing has disturbed the mesh for a while. Of two on a topic the later stays by the clocks
-of their nodes, so which one is the last is judged only among those that came through one node. There, either of two may
-be the last if their publications overlap in time.
+has not ended since, and if nothing has disturbed the mesh for a while. Two nodes decide by their clocks which of two
+messages on a topic is the later one. So the judge asks for the last message only among those that came through one
+node. There, either of two may be the last if their publications overlap in time.
 """
 
 from __future__ import annotations

@@ -250,7 +250,8 @@ def out_of_order(story: Story, promise: Promise, calm: Calm) -> Iterator[Violati
 def lost(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator[Violation]:
     """An acknowledged message reaches every subscription that was confirmed before it was published.
 
-    A session that is away gets what is kept for it when it is back. Of a shared subscription one session gets it.
+    A session that is away gets the messages that are kept for it when it is back. If several sessions share a
+    subscription, one of them gets the message.
     """
     shared, all_got = _received_by_groups(story), dict[str, set[str]]()
     drops, behind = Drops(story, promise), Behind(story)

@@ -5,7 +5,7 @@ with every hop. Without the hop a copy that is always forwarded just before the 
 of different nodes are not aligned. Because the youngest copy wins, descriptors of crashed nodes would then stay young.
 
 The table stores for each entry the round in which it was made, counted in the holder's own rounds. So a new round
-changes no entry. Of two descriptors of a node, the one with the later incarnation wins, then the younger one.
+changes no entry. If there are two descriptors of a node, the later incarnation wins, then the younger descriptor.
 
 A crashed node makes no descriptors, so all copies of its last one grow old. A descriptor older than `age_max` is
 dropped and not accepted again (A-SUB-2). `bury` is for a node that is known to have crashed or left. Descriptors of

@@ -1,9 +1,9 @@
 """Greedy lookups on the identifier ring: find the neighbor closest to a position, if it is closer than this node.
 
-The distance is measured along the ring, in the shorter direction. Of two nodes at the same distance, the one with the
-smaller identifier is closer (A-VIT-14, A-VIT-16). So a lookup comes closer with every hop and never returns to a node.
-If the links along the ring are correct, it ends at the closest of all nodes: the rendezvous node of the position.  [VI
-§III-B]
+The distance is measured along the ring, in the shorter direction. If two nodes are at the same distance, the one with
+the smaller identifier is closer (A-VIT-14, A-VIT-16). So a lookup comes closer with every hop and never returns to a
+node. If the links along the ring are correct, it ends at the closest of all nodes: the rendezvous node of the position.
+[VI §III-B]
 """
 
 from __future__ import annotations

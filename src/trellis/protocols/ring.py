@@ -5,7 +5,7 @@ T-Man finds them: it prefers nearer nodes, and drops nodes whose descriptors gro
 keeps a few more than its owner asks for. Otherwise the ring would take long to close, and would break if several
 adjacent nodes failed together.
 
-Special cases: a single node is its own successor. Of two nodes, each is the other's successor and predecessor. With
+Special cases: a single node is its own successor. In a ring of two, each is the other's successor and predecessor. With
 fewer than L + 1 nodes the lists of successors and predecessors overlap. No list has the node itself or a node twice.
 
 R1  The kept nodes are in the order of the ring, clockwise from this node.

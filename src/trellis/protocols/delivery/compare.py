@@ -188,7 +188,7 @@ class Comparison:
             if stream.touched_ms < oldest and not stream.entries and not self.state.is_ours(stream):
                 continue
             flat = stream.seen.flat()[-2 * _RANGES_MAX :]
-            # A node that does not subscribe delivers nothing. What has passed through it can serve as a baseline, too.
+            # A node that does not subscribe delivers nothing. Messages that passed it can be a baseline, too.
             handed = 0 if stream.begun_ms is not None else stream.handed or 0
             handed = handed if topic.is_wanted else max(handed, stream.top)
             streams.append(Seen(origin, incarnation, handed, self.state.floor(stream), flat))

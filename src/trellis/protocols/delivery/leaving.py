@@ -101,7 +101,7 @@ class LeavingInOrder:
         """Note that nobody else subscribes. Other nodes that take part only publish, and no message is owed to them.
 
         A neighbor that has fallen silent may be cut off. Its registration has run out, but what we hold is kept for it,
-        until `leave_ms_max` after we began to leave. What nodes say to each other is not kept.
+        until `leave_ms_max` after we began to leave. Messages of internal topics are not kept.
         """
         departure = self.departures.get(topic)
         if departure is None:

@@ -145,7 +145,7 @@ class Order:
     def _seen_before(self, stream: Stream) -> int:
         """Return the last sequence that was seen before the application subscribed, or 0 if there was none.
 
-        What was seen since waits, because nothing is delivered before the baseline is set.
+        Messages that were seen since then wait, because nothing is delivered before the baseline is set.
         """
         for first, last in reversed(stream.seen.pairs()):
             while last >= first:
