@@ -18,11 +18,13 @@ PACKAGES = (
     "judge",
     "pipeline",
     "live/mqtt",
+    "measure",
     "protocols/delivery",
     "protocols/mqtt",
     "protocols/omen",
     "protocols/opt",
     "protocols/rvr",
+    "protocols/vitis",
     "store",
 )
 # Names that travel in messages or are keys of a configuration, and fields that repeat them: another name would be

@@ -2,7 +2,7 @@
 
 A node advertises the address of its relay. A relay reads the first frame of a connection, the hello, which names the
 node that has dialed, and passes everything on. While the network between two nodes is cut, nothing passes: no byte, no
-end of a stream and no refusal, as in a network that drops packets. What was held back passes when the cut ends.
+end of a stream and no refusal, as in a network that drops packets. Held back bytes pass when the cut ends.
 """
 
 from __future__ import annotations

@@ -132,8 +132,8 @@ class Score(msgspec.Struct, kw_only=True, rename=_KEYS):
 
     def to_json(self) -> dict[str, Any]:
         faults = list(self.faults())
-        told = msgspec.to_builtins(self)
-        return {"ok": not faults, "faults": faults, **told, "refused_share": round(self.refused_share, 4)}
+        fields = msgspec.to_builtins(self)
+        return {"ok": not faults, "faults": faults, **fields, "refused_share": round(self.refused_share, 4)}
 
     def rows(self) -> Iterator[tuple[str, object]]:
         """Yield the rows of the table for the terminal."""

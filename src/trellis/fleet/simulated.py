@@ -87,8 +87,8 @@ def simulate_scenario(scenario: Scenario, seed: int) -> Simulated:
     return Simulated(
         result,
         published=len(known),
-        acknowledged=sum(bool(one.copies) for one in known),
-        delivered=sum(len(one.delivered) for one in known),
+        acknowledged=sum(bool(publication.copies) for publication in known),
+        delivered=sum(len(publication.delivered) for publication in known),
     )
 
 

@@ -127,7 +127,7 @@ class Driver:
     @property
     def kills_at_once(self) -> int:
         """The largest number of nodes that were killed at once."""
-        return max((sum(at <= other < at + _AT_ONCE_S for other in self.kills) for at in self.kills), default=0)
+        return max((sum(at <= kill < at + _AT_ONCE_S for kill in self.kills) for at in self.kills), default=0)
 
     def raise_errors(self) -> None:
         """Raise the first error of a start or departure, if there was one."""

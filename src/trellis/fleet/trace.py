@@ -40,10 +40,10 @@ def read_trace(churn: Path, interests: Path, nodes: int | None, speed: float) ->
         if name not in chosen:
             continue
         if fault.kind == "join":
-            changes = [("unsubscribe", one) for one in topics[name].difference(fault.topics)]
-            changes += [("subscribe", one) for one in set(fault.topics).difference(topics[name])]
+            changes = [("unsubscribe", topic) for topic in topics[name].difference(fault.topics)]
+            changes += [("subscribe", topic) for topic in set(fault.topics).difference(topics[name])]
         else:
-            changes = [(fault.kind, one) for one in fault.topics]
+            changes = [(fault.kind, topic) for topic in fault.topics]
         for do, topic in sorted(changes):
             steps.append(Step(at=at, do=do, who=(name,), topic=topic))  # type: ignore[arg-type]
             (topics[name].add if do == "subscribe" else topics[name].discard)(topic)

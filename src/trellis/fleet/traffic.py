@@ -88,7 +88,7 @@ class Traffic:
         """Draw a topic: one of the member's, or now and then one that only others subscribe to."""
         if not member.topics or self.random.random() < self.foreign:
             joined = self.fleet.joined
-            others = sorted({topic for other in joined for topic in other.topics if topic not in member.topics})
+            others = sorted({topic for peer in joined for topic in peer.topics if topic not in member.topics})
             if others:
                 return self.random.choice(others)
         return self.random.choice(sorted(member.topics)) if member.topics else ""

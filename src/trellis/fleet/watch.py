@@ -104,8 +104,8 @@ class Repair:
     def __str__(self) -> str:
         if self.seconds is None:
             return f"{' '.join(self.nodes)}: not repaired, {len(self.split)} topics are split"
-        told = f"{len(self.split)} topics were split" if self.split else "no topic was split"
-        return f"{self.cause} of {' '.join(self.nodes)}: {told}, whole after {1_000 * self.seconds:.0f} ms"
+        split = f"{len(self.split)} topics were split" if self.split else "no topic was split"
+        return f"{self.cause} of {' '.join(self.nodes)}: {split}, whole after {1_000 * self.seconds:.0f} ms"
 
     def to_json(self) -> dict[str, object]:
         ms = round(1_000 * self.seconds) if self.seconds is not None else None

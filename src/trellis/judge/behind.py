@@ -20,7 +20,7 @@ class Behind:
     def __init__(self, story: Story) -> None:
         came = _first_receipts(story)
         times: dict[str, list[tuple[float, float]]] = {}  # by broker: when a message began, and when it first came
-        for made in sorted(story.publications.values(), key=lambda one: one.began):
+        for made in sorted(story.publications.values(), key=lambda publication: publication.began):
             if made.session.broker and made.qos and made.message in came:
                 times.setdefault(made.session.broker, []).append((made.began, came[made.message]))
         self._began = {broker: [began for began, _ in each] for broker, each in times.items()}

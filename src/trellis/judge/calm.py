@@ -19,8 +19,8 @@ class Calm:
     def __init__(self, story: Story, settle_s: float, grace_s: float) -> None:
         self.settle_s, self.grace_s = settle_s, grace_s
         self._settled = story.settled
-        spans = [(one.t, one.t) for one in (*story.downs, *story.ups)]
-        spans += [(one.t, one.until) for one in story.disturbances if one.kind not in HARMLESS]
+        spans = [(event.t, event.t) for event in (*story.downs, *story.ups)]
+        spans += [(fault.t, fault.until) for fault in story.disturbances if fault.kind not in HARMLESS]
         self._spans = joined(spans, settle_s)  # apart from each other by more than `settle_s`
         self._begins = [begin for begin, _ in self._spans]
         self._ends = [end for _, end in self._spans]

@@ -17,7 +17,11 @@ LONG = 2 / 3  # share of `registered_s`: a shorter cut or pause makes no node fo
 
 def copies(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator[Violation]:
     """An acknowledgement names `copies` nodes, unless fewer nodes have subscribers (the publisher's node counts)."""
-    tells = {id(one.session) for one in story.publications.values() if one.holders or one.session.speaks == "native"}
+    tells = {
+        id(publication.session)
+        for publication in story.publications.values()
+        if publication.holders or publication.session.speaks == "native"
+    }
     long_ones = _long_faults(story, promise)
     for made in story.publications.values():
         if made.acknowledged == NEVER or id(made.session) not in tells:
@@ -40,13 +44,13 @@ def may_hold(story: Story, promise: Promise, made: Publication) -> set[str]:
     "The node through which [a retained message] was published stays on its overlay topic as long as it is retained."
     The first `copies` nodes by a hash join it as well (`keepers.py`). The history does not name them, so any node may.
     """
-    if any(one.began <= made.acknowledged for one in story.retained_under(made.topic)):
+    if any(publication.began <= made.acknowledged for publication in story.retained_under(made.topic)):
         return set(story.nodes()) | {made.node}
     nodes = {made.node}
-    for one in story.on_topic(made.said, stands_on):
-        is_there = one.session.is_kept or one.ended + promise.window_s >= made.began
-        if one.asked <= made.acknowledged and is_there:
-            nodes.add(one.session.node_at(made.began))
+    for subscription in story.on_topic(made.said, stands_on):
+        is_there = subscription.session.is_kept or subscription.ended + promise.window_s >= made.began
+        if subscription.asked <= made.acknowledged and is_there:
+            nodes.add(subscription.session.node_at(made.began))
     return nodes
 
 
@@ -78,10 +82,14 @@ def _too_few(
     if any(begin <= made.acknowledged and end + promise.registered_s >= made.began for begin, end in long_ones):
         return []
     there = {made.node}
-    for one in story.on_topic(made.said, is_sure_of):
-        node = one.session.node_at(made.began)
-        is_there = one.is_promised and one.confirmed + _LATELY_S <= made.began and one.ended > made.acknowledged
-        if is_there and _stays(story, promise, node, made) and not _is_unknown(story, one, node, made):
+    for subscription in story.on_topic(made.said, is_sure_of):
+        node = subscription.session.node_at(made.began)
+        is_there = (
+            subscription.is_promised
+            and subscription.confirmed + _LATELY_S <= made.began
+            and subscription.ended > made.acknowledged
+        )
+        if is_there and _stays(story, promise, node, made) and not _is_unknown(story, subscription, node, made):
             there.add(node)
     counts.copies_judged += len(there) > 1
     if len(made.holders) >= min(promise.copies, len(there)):
@@ -97,11 +105,14 @@ def _stays(story: Story, promise: Promise, node: str, made: Publication) -> bool
     return not story.was_down(node, made.began - promise.registered_s, made.acknowledged)
 
 
-def _is_unknown(story: Story, one: Subscription, node: str, made: Publication) -> bool:
+def _is_unknown(story: Story, subscription: Subscription, node: str, made: Publication) -> bool:
     """Tell whether a cut has hidden the subscription from the publisher's side ever since the client asked for it."""
     cuts = (fault for fault in story.disturbances if is_cut_between(fault, node, made.node))
     spans = joined(((fault.t, fault.until) for fault in cuts), APART_S)
-    return any(begin <= one.confirmed and end >= one.asked and end + APART_S >= made.began for begin, end in spans)
+    return any(
+        begin <= subscription.confirmed and end >= subscription.asked and end + APART_S >= made.began
+        for begin, end in spans
+    )
 
 
 def _long_faults(story: Story, promise: Promise) -> list[tuple[float, float]]:
@@ -110,7 +121,7 @@ def _long_faults(story: Story, promise: Promise) -> list[tuple[float, float]]:
     Any node may be that location.
     """
     nodes = story.nodes()
-    spans = joined(((one.t, one.until) for one in story.disturbances if is_among(one, nodes)), APART_S)
+    spans = joined(((fault.t, fault.until) for fault in story.disturbances if is_among(fault, nodes)), APART_S)
     return [(begin, end) for begin, end in spans if end - begin > LONG * promise.registered_s]
 
 
@@ -131,8 +142,12 @@ def _may_have_learned(story: Story, promise: Promise, made: Publication) -> set[
     `learn_away_s` has passed. It hears of each unsubscription.
     """
     nodes = set()
-    for one in story.on_topic(made.said, stands_on):
-        is_in_doubt = one.session.broker and one.ended >= one.session.ended
-        if is_in_doubt and one.asked <= made.acknowledged and one.ended + promise.learned_s >= made.began:
-            nodes.add(one.session.node_at(made.began))
+    for subscription in story.on_topic(made.said, stands_on):
+        is_in_doubt = subscription.session.broker and subscription.ended >= subscription.session.ended
+        if (
+            is_in_doubt
+            and subscription.asked <= made.acknowledged
+            and subscription.ended + promise.learned_s >= made.began
+        ):
+            nodes.add(subscription.session.node_at(made.began))
     return nodes

@@ -31,7 +31,7 @@ def why_lost(story: Story, promise: Promise, made: Publication, reader: Session)
     spread = _spread(promise, made, faults)
     if why := _holders_have_gone(story, promise, made, spread):
         return why
-    spans = joined((one.t, one.until) for one in faults)
+    spans = joined((fault.t, fault.until) for fault in faults)
     if any(
         begin <= spread and end >= made.began and end + WHOLE_S - max(begin, made.began) > promise.window_s
         for begin, end in spans
@@ -52,15 +52,15 @@ def _faults_between(story: Story, made: Publication, reader: Session) -> Iterato
     repaired on each side of a cut.
     """
     names = {made.node, made.session.broker, *made.holders, reader.broker, *(node for _, node in reader.nodes)} - {""}
-    return (one for one in story.disturbances if is_among(one, names))
+    return (fault for fault in story.disturbances if is_among(fault, names))
 
 
 def _spread(promise: Promise, made: Publication, faults: list[Disturbed]) -> float:
     """Return by when the message has reached every subscriber: `spread_s` after all faults that held it up."""
     until = made.acknowledged
-    for one in faults:
-        if one.t <= until + promise.spread_s and one.until >= made.began:
-            until = max(until, one.until)
+    for fault in faults:
+        if fault.t <= until + promise.spread_s and fault.until >= made.began:
+            until = max(until, fault.until)
     return until + promise.spread_s
 
 
@@ -71,19 +71,19 @@ def _holders_have_gone(story: Story, promise: Promise, made: Publication, spread
     only one left that holds a message, its crash loses it."
     """
     gone = [
-        one
-        for one in story.downs
-        if made.sent <= one.t <= spread and not _is_back(story, one.node, one.t, made.acknowledged - promise.grace_s)
+        down
+        for down in story.downs
+        if made.sent <= down.t <= spread and not _is_back(story, down.node, down.t, made.acknowledged - promise.grace_s)
     ]
     if made.holders:
-        gone = [one for one in gone if one.node in made.holders]
-        if {one.node for one in gone} == set(made.holders) and not max(gone, key=lambda one: one.t).leave:
+        gone = [down for down in gone if down.node in made.holders]
+        if {down.node for down in gone} == set(made.holders) and not max(gone, key=lambda down: down.t).leave:
             return "every node that held it has gone"
         return None
     possible = {made.node, *may_hold(story, promise, made)}
-    gone = [one for one in gone if one.node in possible]
-    names = {one.node for one in gone}
-    if made.node not in names or max(gone, key=lambda one: one.t).leave:
+    gone = [down for down in gone if down.node in possible]
+    names = {down.node for down in gone}
+    if made.node not in names or max(gone, key=lambda down: down.t).leave:
         return None
     if len(names) >= promise.copies:
         return "its publisher's node and as many others have gone as there are copies"
@@ -98,14 +98,14 @@ def _was_cut_off(story: Story, promise: Promise, made: Publication) -> bool:
     "A subscriber counts unless it was cut off from the home for `registered_ms`." Any node may be the home.
     """
     others = story.nodes()
-    cuts = (one for one in story.disturbances if any(is_cut_between(one, made.node, other) for other in others))
-    spans = joined(((one.t, one.until) for one in cuts), APART_S)
+    cuts = (fault for fault in story.disturbances if any(is_cut_between(fault, made.node, node) for node in others))
+    spans = joined(((fault.t, fault.until) for fault in cuts), APART_S)
     return any(begin + LONG * promise.registered_s <= made.acknowledged and end >= made.began for begin, end in spans)
 
 
 def _is_back(story: Story, node: str, ended: float, t: float) -> bool:
     """Tell whether a node that ended has started again before `t`, and holds the message since."""
-    return any(one.node == node and ended < one.t <= t for one in story.ups)
+    return any(up.node == node and ended < up.t <= t for up in story.ups)
 
 
 def repetitions(story: Story, promise: Promise, made: Publication) -> list[float]:
@@ -126,7 +126,9 @@ def repetitions(story: Story, promise: Promise, made: Publication) -> list[float
         is_unknown = (session.speaks == "mqtt" and made.qos < 2) or session.node_at(back) != made.node
         is_unknown = is_unknown or not promise.remembers or back - made.began > promise.window_s
         if session.speaks == "mqtt":
-            overflows = (one.t for one in story.overflows if one.where == "window" and one.node == made.node)
+            overflows = (
+                overflow.t for overflow in story.overflows if overflow.where == "window" and overflow.node == made.node
+            )
             is_unknown = is_unknown or any(made.began <= t <= made.answered for t in overflows)
         is_restarted = not promise.durable and story.was_down(made.node, since, min(back, made.answered))
         if is_unknown or is_restarted:
@@ -170,17 +172,17 @@ def is_between_brokers(story: Story, session: Session, made: Publication | None,
     """Tell whether a message passed between a broker and its sidecar, and a fault disturbed the two before `t`."""
     if made is None:
         return False
-    sites = {(one.broker, one.node) for one in (session, made.session) if one.broker}
+    sites = {(session.broker, session.node) for session in (session, made.session) if session.broker}
     return any(_is_disturbed(story, calm, broker, node, made.began, t) for broker, node in sites)
 
 
-def _is_disturbed(story: Story, calm: Calm, one: str, other: str, begin: float, end: float) -> bool:
+def _is_disturbed(story: Story, calm: Calm, first: str, second: str, begin: float, end: float) -> bool:
     """Tell whether a fault of two hosts, or of the path between them, lasted until `begin` or later, or comes by `end`.
 
     A host that has lost a connection may need `settle_s` to notice it and to come back.
     """
     begin -= calm.settle_s
-    if any(story.was_down(host, begin, end) for host in (one, other)):
+    if any(story.was_down(host, begin, end) for host in (first, second)):
         return True
     near = (fault for fault in story.disturbances if fault.t <= end and fault.until >= begin)
-    return any(is_between(fault, one, other) for fault in near)
+    return any(is_between(fault, first, second) for fault in near)

@@ -13,34 +13,36 @@ HARMLESS = ("clock", "disk")  # kinds that stop no message
 
 
 def is_cut(fault: Disturbed) -> bool:
+    """Tell whether the fault separates hosts from each other."""
     return fault.kind in CUTS
 
 
-def is_between(fault: Disturbed, one: str, other: str) -> bool:
+def is_between(fault: Disturbed, first: str, second: str) -> bool:
     """Tell whether the fault is on the path between two hosts.
 
     A cut without `peers` separates its nodes from all others. A fault that names no host may be anywhere, and so may a
     host without a name.
     """
-    if fault.kind in HARMLESS or one == other:
+    if fault.kind in HARMLESS or first == second:
         return False
-    if not fault.nodes or not one or not other:
+    if not fault.nodes or not first or not second:
         return True
     if fault.peers:
-        return (one in fault.nodes and other in fault.peers) or (other in fault.nodes and one in fault.peers)
+        return (first in fault.nodes and second in fault.peers) or (second in fault.nodes and first in fault.peers)
     if is_cut(fault):
-        return (one in fault.nodes) != (other in fault.nodes)
-    return one in fault.nodes or other in fault.nodes
+        return (first in fault.nodes) != (second in fault.nodes)
+    return first in fault.nodes or second in fault.nodes
 
 
-def is_cut_between(fault: Disturbed, one: str, other: str) -> bool:
-    return is_cut(fault) and is_between(fault, one, other)
+def is_cut_between(fault: Disturbed, first: str, second: str) -> bool:
+    """Tell whether the fault separates two hosts."""
+    return is_cut(fault) and is_between(fault, first, second)
 
 
-def is_silent(fault: Disturbed, node: str, other: str) -> bool:
-    """Tell whether `other` hears nothing of `node`, which is cut off or stands still."""
+def is_silent(fault: Disturbed, node: str, peer: str) -> bool:
+    """Tell whether `peer` hears nothing of `node`, which is cut off or stands still."""
     stands_still = fault.kind in STANDSTILLS and (not fault.nodes or node in fault.nodes)
-    return (stands_still and node != other) or is_cut_between(fault, node, other)
+    return (stands_still and node != peer) or is_cut_between(fault, node, peer)
 
 
 def is_among(fault: Disturbed, names: Collection[str]) -> bool:
@@ -50,7 +52,7 @@ def is_among(fault: Disturbed, names: Collection[str]) -> bool:
     if not fault.nodes:
         return True
     if fault.peers or is_cut(fault):
-        return any(is_between(fault, one, other) for one, other in combinations(sorted(names), 2))
+        return any(is_between(fault, first, second) for first, second in combinations(sorted(names), 2))
     return not set(fault.nodes).isdisjoint(names)
 
 

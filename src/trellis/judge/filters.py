@@ -43,6 +43,7 @@ def matches(wanted: str, topic: str) -> bool:
 
 
 def has_wildcard(wanted: str) -> bool:
+    """Tell whether an MQTT filter has a wildcard."""
     return "+" in wanted or "#" in wanted
 
 

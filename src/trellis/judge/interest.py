@@ -20,11 +20,11 @@ def why_forgotten(story: Story, promise: Promise, made: Publication, reader: Ses
     The node must have been cut off for so long that its own copy was enough. Its interest lasts `interest_s` after the
     last publication on the topic.
     """
-    cuts = [one for one in story.disturbances if is_cut_between(one, made.node, reader.node_at(made.began))]
-    for begin, end in joined(((one.t, one.until) for one in cuts), APART_S):
+    cuts = [fault for fault in story.disturbances if is_cut_between(fault, made.node, reader.node_at(made.began))]
+    for begin, end in joined(((fault.t, fault.until) for fault in cuts), APART_S):
         if not begin + LONG * promise.registered_s <= made.acknowledged <= end:
             continue
-        last = max(one.began for one in _on_topic(story, made) if one.began <= end)
+        last = max(publication.began for publication in _on_topic(story, made) if publication.began <= end)
         if last + promise.interest_s <= end + WHOLE_S and not _is_wanted(story, made, begin, end):
             return "nobody on its publisher's side of a cut wanted it, and the node's interest ended"
     return None
@@ -34,9 +34,9 @@ def _on_topic(story: Story, made: Publication) -> list[Publication]:
     """Return the publications through the same node on the same overlay topic."""
     topic = overlay_topic(made.said, story.depth)
     return [
-        one
-        for one in story.publications.values()
-        if one.node == made.node and overlay_topic(one.said, story.depth) == topic
+        publication
+        for publication in story.publications.values()
+        if publication.node == made.node and overlay_topic(publication.said, story.depth) == topic
     ]
 
 
@@ -47,12 +47,18 @@ def _is_wanted(story: Story, made: Publication, begin: float, end: float) -> boo
     """
     if set(made.holders) - {made.node}:
         return True
-    if any(one.retain and one.began <= end for one in _on_topic(story, made)):
+    if any(publication.retain and publication.began <= end for publication in _on_topic(story, made)):
         return True
-    wanted = [one for one in story.on_topic(made.said, stands_on) if one.asked <= end and one.last >= made.began]
-    if any(_is_beside(story, made, one.session.node_at(made.began), begin, end) for one in wanted):
+    wanted = [
+        subscription
+        for subscription in story.on_topic(made.said, stands_on)
+        if subscription.asked <= end and subscription.last >= made.began
+    ]
+    if any(_is_beside(story, made, subscription.session.node_at(made.began), begin, end) for subscription in wanted):
         return True
-    return any(got.message == made.message and got.t < end for one in story.sessions.values() for got in one.received)
+    return any(
+        got.message == made.message and got.t < end for session in story.sessions.values() for got in session.received
+    )
 
 
 def _is_beside(story: Story, made: Publication, node: str, begin: float, end: float) -> bool:
@@ -60,6 +66,7 @@ def _is_beside(story: Story, made: Publication, node: str, begin: float, end: fl
     if node == made.node:
         return True
     is_apart = any(
-        one.t <= end and one.until >= begin and is_cut_between(one, made.node, node) for one in story.disturbances
+        fault.t <= end and fault.until >= begin and is_cut_between(fault, made.node, node)
+        for fault in story.disturbances
     )
     return not is_apart and not story.was_down(node, begin, end)

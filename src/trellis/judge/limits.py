@@ -1,4 +1,4 @@
-"""Nodes at their limits may drop messages, which they count, and may turn clients away.
+"""Limits: a node that has reached one may drop messages, which it counts, and may turn clients away.
 
 "When the window overflows, the loss is counted, logged and visible in the metrics: never silent."  [docs/delivery.md]
 "What waits for a client: more QoS 1 is dropped and counted."  [docs/mqtt.md]
@@ -46,7 +46,7 @@ class Drops:
         loss = _Loss(("", made.message), "window", frozenset(nodes), made.began, spread + TOLD_S)
         if self._is_excused(loss):
             return "the window of a node has overflowed"
-        if reader.speaks == "mqtt":  # What is dropped for a broker is missing for all its clients.
+        if reader.speaks == "mqtt":  # A message dropped for a broker is missing for all its clients.
             nodes = {node for _, node in reader.nodes}
             key = reader.broker or reader.name, made.message
             if self._is_excused(_Loss(key, "clients", frozenset(nodes), made.began, due + TOLD_S)):
@@ -68,14 +68,14 @@ class Drops:
         reached = deque([(-1, loss)])
         while reached:
             before, moving = reached.popleft()
-            for number, told in enumerate(self._story.overflows):
-                if number in came or not moving.fits(told):
+            for number, overflow in enumerate(self._story.overflows):
+                if number in came or not moving.fits(overflow):
                     continue
                 came[number] = before, moving
-                if len(self._taken[number]) < told.messages:
+                if len(self._taken[number]) < overflow.messages:
                     self._move(came, number)
                     return True
-                reached.extend((number, other) for other in self._taken[number])
+                reached.extend((number, taken) for taken in self._taken[number])
         return False
 
     def _move(self, came: dict[int, tuple[int, _Loss]], number: int) -> None:
@@ -98,8 +98,9 @@ class _Loss:
     begin: float
     end: float
 
-    def fits(self, told: Overflowed) -> bool:
-        return told.where == self.where and told.node in self.nodes and self.begin <= told.t <= self.end
+    def fits(self, overflow: Overflowed) -> bool:
+        """Tell whether this drop can be the cause of the loss."""
+        return overflow.where == self.where and overflow.node in self.nodes and self.begin <= overflow.t <= self.end
 
 
 def was_pushed_out(story: Story, made: Publication, t: float) -> bool:
@@ -108,8 +109,8 @@ def was_pushed_out(story: Story, made: Publication, t: float) -> bool:
     "A message that the window of its sidecar drops before it has its copies is published again as well. Nodes that did
     not have it may then get it after later ones."  [docs/mqtt.md, Sidecar]
     """
-    told = (one.t for one in story.overflows if one.where == "window" and one.node == made.node)
-    return bool(made.session.broker) and any(made.began <= when <= t + TOLD_S for when in told)
+    drops = (overflow.t for overflow in story.overflows if overflow.where == "window" and overflow.node == made.node)
+    return bool(made.session.broker) and any(made.began <= when <= t + TOLD_S for when in drops)
 
 
 def follows_a_drop(story: Story, promise: Promise, made: Publication, reader: Session, t: float) -> bool:
@@ -117,34 +118,40 @@ def follows_a_drop(story: Story, promise: Promise, made: Publication, reader: Se
 
     "What follows a gap is held back" until it is known that the gap stays.  [docs/delivery.md, Order]
     """
-    told = [one for one in story.overflows if one.where == "window" and made.began - promise.heal_s <= one.t <= t]
-    nodes = may_hold(story, promise, made) | {node for _, node in reader.nodes} if told else set()
-    return any(one.node in nodes for one in told)
+    overflows = [
+        overflow
+        for overflow in story.overflows
+        if overflow.where == "window" and made.began - promise.heal_s <= overflow.t <= t
+    ]
+    nodes = may_hold(story, promise, made) | {node for _, node in reader.nodes} if overflows else set()
+    return any(overflow.node in nodes for overflow in overflows)
 
 
-def may_be_full(story: Story, promise: Promise, one: Unreachable) -> bool:
+def may_be_full(story: Story, promise: Promise, unreachable: Unreachable) -> bool:
     """Tell whether a node may have had as many clients or sessions as it takes when it turned a client away."""
     if not promise.clients_max and promise.sessions_max is None:
         return False
-    kinds = {session.speaks for session in story.sessions.values() if session.client == one.client}
+    kinds = {session.speaks for session in story.sessions.values() if session.client == unreachable.client}
     kinds = kinds or {"native", "mqtt"}  # a client that was never accepted
-    there = [session for session in story.sessions.values() if _is_at(session, one, kinds)]
-    tries = [other for other in story.unreachable if other.node == one.node and other.t <= one.t]
-    begin = one.since - _LINGERS_S
-    lately = {other.client for other in tries if other.t >= begin} - {one.client}
+    there = [session for session in story.sessions.values() if _is_at(session, unreachable, kinds)]
+    tries = [
+        attempt for attempt in story.unreachable if attempt.node == unreachable.node and attempt.t <= unreachable.t
+    ]
+    begin = unreachable.since - _LINGERS_S
+    lately = {attempt.client for attempt in tries if attempt.t >= begin} - {unreachable.client}
     # An MQTT client takes over its own connection, and needs no room for that.
-    others = [session for session in there if session.client != one.client or session.speaks != "mqtt"]
+    others = [session for session in there if session.client != unreachable.client or session.speaks != "mqtt"]
     clients = sum(session.ended >= begin for session in others) + len(lately)
     if any(clients >= promise.clients_max[kind] for kind in kinds if kind in promise.clients_max):
         return True
     if promise.sessions_max is None or "mqtt" not in kinds:
         return False
-    names = {session.client for session in there} | {other.client for other in tries}
-    return len(names - {one.client}) >= promise.sessions_max
+    names = {session.client for session in there} | {attempt.client for attempt in tries}
+    return len(names - {unreachable.client}) >= promise.sessions_max
 
 
-def _is_at(session: Session, one: Unreachable, kinds: set[str]) -> bool:
-    is_there = any(t <= one.t + _LET_IN_S and node == one.node for t, node in session.nodes)
+def _is_at(session: Session, unreachable: Unreachable, kinds: set[str]) -> bool:
+    is_there = any(t <= unreachable.t + _LET_IN_S and node == unreachable.node for t, node in session.nodes)
     return is_there and session.speaks in kinds and not session.broker
 
 
@@ -176,7 +183,7 @@ _Stream = tuple[str, str, str, int]
 
 def _stream(story: Story, made: Publication) -> _Stream:
     """Return what the order of messages holds for: one client, topic, and incarnation of a node."""
-    starts = sum(1 for one in story.ups if one.node == made.node and one.t <= made.sent)
+    starts = sum(1 for up in story.ups if up.node == made.node and up.t <= made.sent)
     return made.session.name, made.topic, made.node, starts
 
 
@@ -203,6 +210,9 @@ def _is_gap(story: Story, promise: Promise, session: Session, made: Publication,
         return False
     if story.may_be_false(made.began, t, promise.window_s):
         return False
-    stood = (one.confirmed <= made.began and t < one.ended and one.is_owed(made.said) for one in session.subscriptions)
+    stood = (
+        subscription.confirmed <= made.began and t < subscription.ended and subscription.is_owed(made.said)
+        for subscription in session.subscriptions
+    )
     topic = overlay_topic(made.said, story.depth)
-    return any(stood) and not any(one.topic == topic and made.began <= one.t for one in session.missed)
+    return any(stood) and not any(missed.topic == topic and made.began <= missed.t for missed in session.missed)

@@ -37,7 +37,7 @@ def late(story: Story, promise: Promise) -> Iterator[Violation]:
             if made.acknowledged == NEVER or not is_overtaken or session.was_away(made.began, got.t):
                 continue
             due = calm.due(made.began, made.acknowledged)
-            if due < got.t and any(_owes(one, made, due) for one in session.subscriptions):
+            if due < got.t and any(_owes(subscription, made, due) for subscription in session.subscriptions):
                 if why_forgotten(story, promise, made, session):
                     continue  # it comes when its publisher's node uses the topic again
                 if follows_a_drop(story, promise, made, session, got.t):
@@ -49,8 +49,8 @@ def late(story: Story, promise: Promise) -> Iterator[Violation]:
                 yield Violation("late", got.t, text, session.name, made.message)
 
 
-def _owes(one: Subscription, made: Publication, due: float) -> bool:
-    return one.confirmed <= made.began and due <= one.ended and one.is_owed(made.said)
+def _owes(subscription: Subscription, made: Publication, due: float) -> bool:
+    return subscription.confirmed <= made.began and due <= subscription.ended and subscription.is_owed(made.said)
 
 
 def alone(story: Story, promise: Promise) -> Iterator[Violation]:
@@ -60,8 +60,8 @@ def alone(story: Story, promise: Promise) -> Iterator[Violation]:
         others = nodes - {made.session.node_at(made.began)}
         if not made.qos or not others or made.session.was_away(made.began, made.answered):
             continue
-        since = max(made.began, *(_down_since(story, one, made.began) for one in others))
-        until = min((one.t for one in story.ups if one.t > made.began and one.node in others), default=story.end)
+        since = max(made.began, *(_down_since(story, node, made.began) for node in others))
+        until = min((up.t for up in story.ups if up.t > made.began and up.node in others), default=story.end)
         until = min(until, made.answered, made.session.ended, story.end)
         if until - since > promise.alone_s and not _is_disturbed(story, since - promise.settle_s, until):
             node = made.session.node_at(made.began)
@@ -77,7 +77,7 @@ def restarted(story: Story, promise: Promise) -> Iterator[Violation]:
     """
     if promise.restart_s == NEVER:
         return
-    ups = {(one.node, one.t) for one in story.ups if one.t > promise.start_s}
+    ups = {(up.node, up.t) for up in story.ups if up.t > promise.start_s}
     for session in story.sessions.values() if ups else ():
         if session.broker:
             continue
@@ -100,14 +100,14 @@ def _has_readers(story: Story, promise: Promise, made: Publication) -> bool:
     """Tell whether clients at enough other nodes have long subscribed to the very topic, and stay."""
     until, mine = made.began + promise.restart_s, made.session.node_at(made.began)
     others = {
-        one.session.node_at(made.began)
-        for one in story.on_topic(made.said, reaches)
-        if one.filter == made.topic
-        and one.is_owed(made.said)
-        and not one.session.broker
-        and one.confirmed + promise.grace_s <= made.began
-        and one.ended > until
-        and not one.session.was_away(made.began - promise.start_s, until)
+        subscription.session.node_at(made.began)
+        for subscription in story.on_topic(made.said, reaches)
+        if subscription.filter == made.topic
+        and subscription.is_owed(made.said)
+        and not subscription.session.broker
+        and subscription.confirmed + promise.grace_s <= made.began
+        and subscription.ended > until
+        and not subscription.session.was_away(made.began - promise.start_s, until)
     } - {mine}
     return len(others) >= max(1, promise.copies - 1)
 
@@ -115,35 +115,42 @@ def _has_readers(story: Story, promise: Promise, made: Publication) -> bool:
 def _is_calm_but_for(story: Story, node: str, up: float, end: float) -> bool:
     """Tell whether nothing happened before `up` and until `end` but that `node` crashed once and was back soon."""
     begin = up - 10.0
-    if any(one.t <= end and one.until >= begin for one in story.disturbances):
+    if any(fault.t <= end and fault.until >= begin for fault in story.disturbances):
         return False
-    downs = [one for one in story.downs if begin <= one.t <= end]
-    ups = [one for one in story.ups if begin <= one.t <= end]
+    downs = [down for down in story.downs if begin <= down.t <= end]
+    ups = [up for up in story.ups if begin <= up.t <= end]
     return len(downs) == len(ups) == 1 and downs[0].node == ups[0].node == node and not downs[0].silent
 
 
 def kept_out(story: Story, promise: Promise) -> Iterator[Violation]:
     """A node that is up takes clients, unless something has disturbed it or the network within `accept_s` before."""
-    for one in story.unreachable:
-        if may_be_full(story, promise, one):
+    for unreachable in story.unreachable:
+        if may_be_full(story, promise, unreachable):
             continue
-        begin = one.since - promise.accept_s
-        ups = [each.t for each in story.ups if each.node == one.node]
-        downs = [each.t for each in story.downs if each.node == one.node and each.t <= one.t]
+        begin = unreachable.since - promise.accept_s
+        ups = [each.t for each in story.ups if each.node == unreachable.node]
+        downs = [each.t for each in story.downs if each.node == unreachable.node and each.t <= unreachable.t]
         is_down = any(all(not t < up <= begin for up in ups) for t in downs)
-        if not is_down and not any(begin <= up <= one.t for up in ups) and not _is_disturbed(story, begin, one.t):
-            text = f"{one.client} could not connect to {one.node} from {one.since:.3f} s to {one.t:.3f} s: {one.reason}"
-            yield Violation("refused", one.t, text)
+        if (
+            not is_down
+            and not any(begin <= up <= unreachable.t for up in ups)
+            and not _is_disturbed(story, begin, unreachable.t)
+        ):
+            text = (
+                f"{unreachable.client} could not connect to {unreachable.node} from {unreachable.since:.3f} s to "
+                f"{unreachable.t:.3f} s: {unreachable.reason}"
+            )
+            yield Violation("refused", unreachable.t, text)
 
 
 def _down_since(story: Story, node: str, t: float) -> float:
     """Return since when `node` is down at `t` so that others can notice it, or NEVER."""
-    downs = [one for one in story.downs if one.node == node and one.t <= t]
-    if not downs or any(one.node == node and downs[-1].t <= one.t <= t for one in story.ups):
+    downs = [down for down in story.downs if down.node == node and down.t <= t]
+    if not downs or any(up.node == node and downs[-1].t <= up.t <= t for up in story.ups):
         return NEVER
     last = downs[-1]
     return NEVER if last.silent or last.leave else last.t
 
 
 def _is_disturbed(story: Story, begin: float, end: float) -> bool:
-    return any(one.t <= end and one.until >= begin for one in story.disturbances)
+    return any(fault.t <= end and fault.until >= begin for fault in story.disturbances)

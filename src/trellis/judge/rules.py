@@ -56,8 +56,14 @@ def not_subscribed(story: Story, calm: Calm) -> Iterator[Violation]:
         for got in session.received:
             made = story.publications.get(got.message)
             if not any(
-                one.asked <= got.t <= (one.over if made is None or made.began > one.over else _over_by(one, calm))
-                for one in _matching(session, got, made)
+                subscription.asked
+                <= got.t
+                <= (
+                    subscription.over
+                    if made is None or made.began > subscription.over
+                    else _over_by(subscription, calm)
+                )
+                for subscription in _matching(session, got, made)
             ):
                 text = f"{session.name} got {got.message} on {got.topic} without a subscription to it"
                 yield Violation("not subscribed", got.t, text, session.name, got.message)
@@ -77,7 +83,7 @@ def _matching(session: Session, got: Received, made: Publication | None) -> list
     """Return the subscriptions of a session that a message is for."""
     is_known = made is not None and (got.topic == made.topic or session.speaks == "native")
     said = made.said if made is not None and is_known else Said("", got.topic)
-    return [one for one in session.subscriptions if one.wants(said)]
+    return [subscription for subscription in session.subscriptions if subscription.wants(said)]
 
 
 def older_than_subscribed(story: Story, promise: Promise) -> Iterator[Violation]:
@@ -96,10 +102,10 @@ def older_than_subscribed(story: Story, promise: Promise) -> Iterator[Violation]
                 continue  # a broker keeps retained messages of its own; native clients get none
             if made.session.broker:
                 continue  # its broker has acknowledged it, and the sidecar may give it to the mesh later
-            wanted = [one for one in _matching(session, got, made) if one.asked <= got.t]
+            wanted = [subscription for subscription in _matching(session, got, made) if subscription.asked <= got.t]
             if not session.broker:
-                wanted = [one for one in wanted if made.began <= one.last + promise.grace_s]
-            asked = min((one.asked for one in wanted), default=None)
+                wanted = [subscription for subscription in wanted if made.began <= subscription.last + promise.grace_s]
+            asked = min((subscription.asked for subscription in wanted), default=None)
             if asked is None or made.acknowledged + promise.grace_s >= asked:
                 continue
             # Nodes drop messages that are older than two windows.
@@ -148,7 +154,11 @@ def _more_than_one(session: Session, made: Publication | None) -> int:
     """Return how often a session gets a message more than once: once for all plain filters, and for each shared one."""
     if made is None:
         return 0
-    wanted = {one.filter if one.is_shared else "" for one in session.subscriptions if one.wants(made.said)}
+    wanted = {
+        subscription.filter if subscription.is_shared else ""
+        for subscription in session.subscriptions
+        if subscription.wants(made.said)
+    }
     return max(0, len(wanted) - 1)
 
 
@@ -160,30 +170,34 @@ def both_of_a_group(story: Story, promise: Promise) -> Iterator[Violation]:
     """
     takers: dict[tuple[str, str], list[tuple[float, Session]]] = defaultdict(list)
     for shared in story.by_filter.values():
-        for session in {id(one.session): one.session for one in shared if one.is_shared}.values():
+        for session in {
+            id(subscription.session): subscription.session for subscription in shared if subscription.is_shared
+        }.values():
             for got in session.received:
                 made = story.publications.get(got.message)
                 if made is None or got.retained or lost_its_connection(made):
                     continue
-                own = [one for one in session.subscriptions if one.wants(made.said)]
-                if own and all(one.filter == shared[0].filter for one in own):
+                own = [subscription for subscription in session.subscriptions if subscription.wants(made.said)]
+                if own and all(subscription.filter == shared[0].filter for subscription in own):
                     takers[shared[0].filter, got.message].append((got.t, session))
     for (wanted, message), takes in takers.items():
-        first, one = takes[0]
-        for t, other in sorted(takes[1:], key=lambda take: take[0]):
+        first, taker = takes[0]
+        for t, second_taker in sorted(takes[1:], key=lambda take: take[0]):
             begin, end = min(first, t), max(first, t)
-            is_lost = any(each.was_away(begin, end) or begin <= each.ended <= end for each in (one, other))
-            is_lost = is_lost or _was_silent(story, promise, {one.node_at(begin), other.node_at(begin)}, message, end)
-            if other is not one and not is_lost and not story.may_be_false(begin, end, promise.window_s):
-                text = f"{one.name} and {other.name} share {wanted}, and both got {message}"
-                yield Violation("twice", t, text, other.name, message)
+            is_lost = any(each.was_away(begin, end) or begin <= each.ended <= end for each in (taker, second_taker))
+            is_lost = is_lost or _was_silent(
+                story, promise, {taker.node_at(begin), second_taker.node_at(begin)}, message, end
+            )
+            if second_taker is not taker and not is_lost and not story.may_be_false(begin, end, promise.window_s):
+                text = f"{taker.name} and {second_taker.name} share {wanted}, and both got {message}"
+                yield Violation("twice", t, text, second_taker.name, message)
 
 
 def _was_silent(story: Story, promise: Promise, nodes: set[str], message: str, end: float) -> bool:
     """Tell whether a fault kept the node of a member silent for long, between the publication and `end`."""
     made = story.publications[message]
-    faults = (one for one in story.disturbances if is_among(one, {*nodes, made.node}))
-    spans = joined(((one.t, one.until) for one in faults), APART_S)
+    faults = (fault for fault in story.disturbances if is_among(fault, {*nodes, made.node}))
+    spans = joined(((fault.t, fault.until) for fault in faults), APART_S)
     return any(
         first <= end and last >= made.began and last - first >= LONG * promise.takeover_s for first, last in spans
     )
@@ -214,7 +228,7 @@ def out_of_order(story: Story, promise: Promise, calm: Calm) -> Iterator[Violati
                 continue
             if story.may_be_false(made.began, got.t, promise.window_s):
                 continue
-            starts = sum(1 for one in story.ups if one.node == made.node and one.t <= made.began)
+            starts = sum(1 for up in story.ups if up.node == made.node and up.t <= made.began)
             may_overtake = made.qos == 0 and bool(session.broker or made.session.broker)
             key = made.session.name, made.topic, made.node, starts, may_overtake
             before = last.get(key)
@@ -236,7 +250,8 @@ def out_of_order(story: Story, promise: Promise, calm: Calm) -> Iterator[Violati
 def lost(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator[Violation]:
     """An acknowledged message reaches every subscription that was confirmed before it was published.
 
-    A session that is away gets what is kept for it when it is back. Of a shared subscription one session gets it.
+    A session that is away gets the messages that are kept for it when it is back. If several sessions share a
+    subscription, one of them gets the message.
     """
     shared, all_got = _received_by_groups(story), dict[str, set[str]]()
     drops, behind = Drops(story, promise), Behind(story)
@@ -273,11 +288,11 @@ def lost(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator
             if excuse is not None:
                 counts.excused[f"lost: {excuse}"] += 1
                 continue
-            told = " (the node said that messages are missing)" if session.missed else ""
+            note = " (the node said that messages are missing)" if session.missed else ""
             text = (
                 f"{session.name} at {session.node_at(made.began)} did not get {made.message} on {made.topic}: "
                 f"confirmed at {subscription.confirmed:.3f} s, published at {made.began:.3f} s, acknowledged at "
-                f"{made.acknowledged:.3f} s by {', '.join(made.holders) or 'its node'}{told}"
+                f"{made.acknowledged:.3f} s by {', '.join(made.holders) or 'its node'}{note}"
             )
             yield Violation("lost", made.began, text, session.name, made.message)
 
@@ -310,13 +325,18 @@ def unanswered(story: Story, promise: Promise, calm: Calm) -> Iterator[Violation
         if made.qos and not made.outcomes and is_late and not made.session.was_away(made.began, due):
             text = f"{made.message} on {made.topic} was neither acknowledged nor refused"
             yield Violation("outcome", made.began, text, made.session.name, made.message)
-    for one in story.subscriptions():
-        if one.confirmed < NEVER or story.may_be_false(one.asked, one.asked + promise.confirm_s, promise.window_s):
+    for subscription in story.subscriptions():
+        if subscription.confirmed < NEVER or story.may_be_false(
+            subscription.asked, subscription.asked + promise.confirm_s, promise.window_s
+        ):
             continue
-        due = calm.due(one.asked, one.asked + promise.confirm_s)
-        if due <= min(one.ended, story.end) and not one.session.was_away(one.asked, due):
-            text = f"{one.session.name} asked for {one.filter} at {one.asked:.3f} s and was never confirmed"
-            yield Violation("outcome", one.asked, text, one.session.name)
+        due = calm.due(subscription.asked, subscription.asked + promise.confirm_s)
+        if due <= min(subscription.ended, story.end) and not subscription.session.was_away(subscription.asked, due):
+            text = (
+                f"{subscription.session.name} asked for {subscription.filter} at {subscription.asked:.3f} s "
+                "and was never confirmed"
+            )
+            yield Violation("outcome", subscription.asked, text, subscription.session.name)
 
 
 def refused_in_calm(story: Story, promise: Promise, calm: Calm) -> Iterator[Violation]:
@@ -330,14 +350,15 @@ def refused_in_calm(story: Story, promise: Promise, calm: Calm) -> Iterator[Viol
         if not any(words in made.reason for words in promise.may_refuse):
             text = f"{made.message} on {made.topic} was refused in calm: {made.reason or 'without a reason'}"
             yield Violation("refused", made.refused, text, made.session.name, made.message)
-    for one in story.unreachable:
-        if may_be_full(story, promise, one):
+    for unreachable in story.unreachable:
+        if may_be_full(story, promise, unreachable):
             continue
-        if calm.is_calm(one.since, one.t) and story.down_since(one.node, one.t) is None:
+        if calm.is_calm(unreachable.since, unreachable.t) and story.down_since(unreachable.node, unreachable.t) is None:
             text = (
-                f"{one.client} could not connect to {one.node} within {one.t - one.since:.1f} s of calm: {one.reason}"
+                f"{unreachable.client} could not connect to {unreachable.node} within "
+                f"{unreachable.t - unreachable.since:.1f} s of calm: {unreachable.reason}"
             )
-            yield Violation("refused", one.t, text)
+            yield Violation("refused", unreachable.t, text)
 
 
 def late(story: Story, promise: Promise) -> Iterator[Violation]:
@@ -345,12 +366,12 @@ def late(story: Story, promise: Promise) -> Iterator[Violation]:
 
     "A mesh that has just started takes up to 20 seconds until it is sure of itself", and so does a node.
     """
-    starts = [one.t for one in story.ups]
+    starts = [up.t for up in story.ups]
     for made in story.publications.values():
         waited, due = made.acknowledged - made.began, made.began + promise.acknowledge_s
         if not promise.acknowledge_s < waited < NEVER or made.session.was_away(made.began, due):
             continue
-        if any(one.t <= due and one.until + promise.settle_s >= made.began for one in story.disturbances):
+        if any(fault.t <= due and fault.until + promise.settle_s >= made.began for fault in story.disturbances):
             continue
         if any(made.began - promise.start_s <= t <= due for t in starts):
             continue
@@ -369,13 +390,16 @@ def _published(story: Story, subscription: Subscription) -> Iterator[Publication
         if not subscription.is_owed(said):
             continue
         made = story.by_topic[said]
-        first = bisect_left(made, subscription.first, key=lambda one: one.number)
-        for one in made[first:]:
-            if one.began >= subscription.ended:
+        first = bisect_left(made, subscription.first, key=lambda publication: publication.number)
+        for publication in made[first:]:
+            if publication.began >= subscription.ended:
                 break
-            if not one.removes:
-                yield one
+            if not publication.removes:
+                yield publication
 
 
 def _was_promised(session: Session, made: Publication) -> bool:
-    return any(one.confirmed <= made.began and one.is_owed(made.said) for one in session.subscriptions)
+    return any(
+        subscription.confirmed <= made.began and subscription.is_owed(made.said)
+        for subscription in session.subscriptions
+    )

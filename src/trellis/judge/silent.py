@@ -24,8 +24,8 @@ def why_missed(story: Story, made: Publication, reader: Subscription) -> str | N
     node = reader.session.node_at(reader.confirmed)
     if reader.session.speaks == "native" or not has_wildcard(_pattern(story, reader)) or made.node == node:
         return None
-    faults = (one for one in story.disturbances if is_silent(one, made.node, node))
-    for begin, end in joined(((one.t, one.until) for one in faults), APART_S):
+    faults = (fault for fault in story.disturbances if is_silent(fault, made.node, node))
+    for begin, end in joined(((fault.t, fault.until) for fault in faults), APART_S):
         was_silent = begin + _SILENT_S <= reader.confirmed <= end + WHOLE_S
         if was_silent and made.began <= end + WHOLE_S and not _was_known(story, made, node, begin):
             return "its publisher's node was silent, and did not know the wildcard"
@@ -38,17 +38,21 @@ def _was_known(story: Story, made: Publication, node: str, t: float) -> bool:
     Another client of `node` may have subscribed. Each pattern counts by itself: one that is new is not known.
     """
     held: dict[str, list[Subscription]] = defaultdict(list)
-    for one in story.on_topic(made.said, stands_on):
-        if one.session.speaks != "native" and one.session.node_at(one.asked) == node:
-            held[_pattern(story, one)].append(one)
+    for subscription in story.on_topic(made.said, stands_on):
+        if subscription.session.speaks != "native" and subscription.session.node_at(subscription.asked) == node:
+            held[_pattern(story, subscription)].append(subscription)
     for holders in held.values():
-        spans = joined((one.asked, one.ended) for one in holders)
-        known = [one.confirmed for one in holders if one.is_promised and one.confirmed < t]
+        spans = joined((subscription.asked, subscription.ended) for subscription in holders)
+        known = [
+            subscription.confirmed
+            for subscription in holders
+            if subscription.is_promised and subscription.confirmed < t
+        ]
         if any(first <= since <= last and made.began <= last for first, last in spans for since in known):
             return True
     return False
 
 
-def _pattern(story: Story, one: Subscription) -> str:
+def _pattern(story: Story, subscription: Subscription) -> str:
     """Return the levels of a filter that nodes tell each other."""
-    return "/".join(unshared(one.filter).split("/")[: story.depth])
+    return "/".join(unshared(subscription.filter).split("/")[: story.depth])

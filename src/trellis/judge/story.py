@@ -99,7 +99,7 @@ class Session:
 
     def got(self) -> set[str]:
         """Return the messages that the application has got."""
-        return {one.message for one in self.received}
+        return {got.message for got in self.received}
 
     def node_at(self, t: float) -> str:
         """Return the node that the session was connected to at `t`, or the last one before."""
@@ -183,9 +183,9 @@ class Story:
 
     def sort(self) -> None:
         """Sort publications and subscriptions by topic, when all of them are known."""
-        self.lies = [one for one in self.disturbances if one.kind in LIES]
-        for one in self.subscriptions():
-            self.by_filter[one.wish].append(one)
+        self.lies = [fault for fault in self.disturbances if fault.kind in LIES]
+        for subscription in self.subscriptions():
+            self.by_filter[subscription.wish].append(subscription)
         for asked in self.by_filter:
             self._filters[first_levels(asked.filter, self.depth)].append(asked)
         for said in self.by_topic:
@@ -205,14 +205,14 @@ class Story:
         if key not in self._on_topic:
             possible = (asked for start in _starts(said, self.depth) for asked in self._filters.get(start, ()))
             filters = (asked for asked in possible if is_on(said, asked, self.depth))
-            self._on_topic[key] = [one for asked in filters for one in self.by_filter[asked]]
+            self._on_topic[key] = [subscription for asked in filters for subscription in self.by_filter[asked]]
         return self._on_topic[key]
 
     def retained_under(self, topic: str) -> list[Publication]:
         """Return the retained messages on `topic` and on the topics below it."""
         if topic not in self._retained:
             below = (made for said, made in self.by_topic.items() if f"{said.topic}/".startswith(f"{topic}/"))
-            self._retained[topic] = [one for made in below for one in made if one.retain]
+            self._retained[topic] = [publication for made in below for publication in made if publication.retain]
         return self._retained[topic]
 
     def subscriptions(self) -> Iterator[Subscription]:
@@ -225,36 +225,36 @@ class Story:
         Its messages may have effects for one window after it has gone.  [docs/tls.md, What a malicious member can still
         do]
         """
-        return any(one.t <= end and one.until + window_s >= begin for one in self.lies)
+        return any(fault.t <= end and fault.until + window_s >= begin for fault in self.lies)
 
     def was_down(self, node: str, begin: float, end: float) -> bool:
         """Tell whether `node` ended or started between `begin` and `end`.
 
         A driver may write an end down a moment before it happens. The start that follows shows it as well.
         """
-        times = [one.t for one in self.downs if one.node == node] + [one.t for one in self.ups if one.node == node]
+        times = [down.t for down in self.downs if down.node == node] + [up.t for up in self.ups if up.node == node]
         return any(begin <= t <= end for t in times)
 
     def down_since(self, node: str, t: float) -> Down | None:
         """Return the latest end of `node` before `t`, or None if it has started again since."""
         last = None
-        for one in self.downs:
-            if one.node == node and one.t <= t:
-                last = one
-        if last is None or any(one.node == node and last.t <= one.t <= t for one in self.ups):
+        for down in self.downs:
+            if down.node == node and down.t <= t:
+                last = down
+        if last is None or any(up.node == node and last.t <= up.t <= t for up in self.ups):
             return None
         return last
 
     def nodes(self) -> set[str]:
         """Return the nodes that the history names."""
-        nodes = {one.node for one in self.ups} | {one.node for one in self.downs}
+        nodes = {up.node for up in self.ups} | {down.node for down in self.downs}
         return nodes | {node for session in self.sessions.values() for _, node in session.nodes}
 
     def gone_by(self, down: Down, window_s: float) -> float:
         """Return when the process of a node has ended. One that leaves is gone after a window, or as `Left` tells."""
         if not down.leave:
             return down.t
-        left = (one.t for one in self.lefts if one.node == down.node and one.t >= down.t)
+        left = (left.t for left in self.lefts if left.node == down.node and left.t >= down.t)
         return min(left, default=down.t + window_s)
 
 
@@ -289,20 +289,20 @@ def tell(history: History, depth: int = 2) -> Story:
                     story.faults.append(f"{event.t:.3f} s: session {event.session} is unknown")
                     continue
                 _of_session(story, session, event)
-    story.disturbances = [_ended(story, one) for one in story.disturbances]
+    story.disturbances = [_ended(story, fault) for fault in story.disturbances]
     story.sort()
     return story
 
 
-def _ended(story: Story, one: Disturbed) -> Disturbed:
+def _ended(story: Story, fault: Disturbed) -> Disturbed:
     """Return the fault with the time at which it ended as far as the history tells.
 
     At `Settled` every fault has ended, and nothing was observed after the last event.
     """
-    if one.until < one.t:
-        story.faults.append(f"{one.t:.3f} s: {one.kind} ends before it begins, at {one.until:.3f} s")
-    healed = next((t for t in story.settled if t >= one.t), story.end)
-    return replace(one, until=min(max(one.t, one.until), healed))
+    if fault.until < fault.t:
+        story.faults.append(f"{fault.t:.3f} s: {fault.kind} ends before it begins, at {fault.until:.3f} s")
+    healed = next((t for t in story.settled if t >= fault.t), story.end)
+    return replace(fault, until=min(max(fault.t, fault.until), healed))
 
 
 def _starts(said: Said, depth: int) -> Iterator[tuple[str, ...]]:
@@ -314,26 +314,31 @@ def _starts(said: Said, depth: int) -> Iterator[tuple[str, ...]]:
 def _of_session(story: Story, session: Session, event: object) -> None:
     match event:
         case Subscribing(t, _, wanted):
-            open_ones = [one for one in session.subscriptions if one.filter == wanted and one.ended == NEVER]
+            open_ones = [
+                subscription
+                for subscription in session.subscriptions
+                if subscription.filter == wanted and subscription.ended == NEVER
+            ]
             if not open_ones:  # A client may also ask when it has not yet noticed that its session is lost.
                 session.subscriptions.append(Subscription(session, wanted, t, ended=session.ended, asks=[t]))
-            for one in open_ones:
-                one.asks.append(t)
+            for subscription in open_ones:
+                subscription.asks.append(t)
         case Confirmed(t, _, wanted, promised):
-            if all(one.filter != wanted for one in session.subscriptions):
+            if all(subscription.filter != wanted for subscription in session.subscriptions):
                 story.faults.append(f"{t:.3f} s: {session.name} is confirmed {wanted}, which it did not ask for")
-            for one in session.subscriptions:
-                is_better = one.confirmed == NEVER or (promised and not one.is_promised)
-                if one.filter == wanted and one.ended == NEVER and is_better:
-                    one.confirmed, one.is_promised, one.first = t, promised, len(story.publications)
+            for subscription in session.subscriptions:
+                is_better = subscription.confirmed == NEVER or (promised and not subscription.is_promised)
+                if subscription.filter == wanted and subscription.ended == NEVER and is_better:
+                    subscription.confirmed, subscription.is_promised = t, promised
+                    subscription.first = len(story.publications)
         case Unsubscribing(t, _, wanted):
-            for one in session.subscriptions:
-                if one.filter == wanted:
-                    one.ended = min(one.ended, t)
+            for subscription in session.subscriptions:
+                if subscription.filter == wanted:
+                    subscription.ended = min(subscription.ended, t)
         case Unsubscribed(t, _, wanted):
-            for one in session.subscriptions:
-                if one.filter == wanted and one.ended < NEVER:
-                    one.over = min(one.over, t)
+            for subscription in session.subscriptions:
+                if subscription.filter == wanted and subscription.ended < NEVER:
+                    subscription.over = min(subscription.over, t)
         case Away(t, _, keeps):
             session.aways.append(t)
             if not session.absences or session.absences[-1][1] < NEVER:
@@ -384,5 +389,5 @@ def _find(story: Story, session: Session, t: float, message: str) -> Publication
 
 
 def _end_subscriptions(session: Session, t: float) -> None:
-    for one in session.subscriptions:
-        one.ended = min(one.ended, t)
+    for subscription in session.subscriptions:
+        subscription.ended = min(subscription.ended, t)

@@ -60,7 +60,7 @@ class Verdict:
         return self.refusals.total()
 
     def by_kind(self) -> Counter[str]:
-        return Counter(one.kind for one in self.violations)
+        return Counter(violation.kind for violation in self.violations)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -77,8 +77,14 @@ class Verdict:
             "copies_judged": self.counts.copies_judged,
             "retained_judged": self.counts.retained_judged,
             "violations": [
-                {"kind": one.kind, "t": one.t, "text": one.text, "session": one.session, "message": one.message}
-                for one in self.violations
+                {
+                    "kind": violation.kind,
+                    "t": violation.t,
+                    "text": violation.text,
+                    "session": violation.session,
+                    "message": violation.message,
+                }
+                for violation in self.violations
             ],
         }
 
@@ -99,8 +105,8 @@ class Verdict:
 
     def lines(self) -> Iterator[str]:
         """Yield the first violations, one sentence each, and then the verdict."""
-        for one in self.violations[:_SHOWN]:
-            yield f"{one.t:.3f} s, {one.kind}: {one.text}"
+        for violation in self.violations[:_SHOWN]:
+            yield f"{violation.t:.3f} s, {violation.kind}: {violation.text}"
         if len(self.violations) > _SHOWN:
             yield f"and {len(self.violations) - _SHOWN:,} more: see --json"
         if self.holds and not self.counts.owed:
@@ -143,11 +149,11 @@ def judge(history: History, promise: Promise | None = None) -> Verdict:
     return Verdict(
         sessions=len(story.sessions),
         subscriptions=len(subscriptions),
-        confirmed=sum(one.confirmed < NEVER for one in subscriptions),
+        confirmed=sum(subscription.confirmed < NEVER for subscription in subscriptions),
         published=len(made),
-        acknowledged=sum(one.acknowledged < NEVER for one in made),
-        refusals=Counter(one.reason for one in made if one.refused < NEVER),
-        received=sum(len(one.received) for one in story.sessions.values()),
+        acknowledged=sum(publication.acknowledged < NEVER for publication in made),
+        refusals=Counter(publication.reason for publication in made if publication.refused < NEVER),
+        received=sum(len(session.received) for session in story.sessions.values()),
         counts=counts,
-        violations=sorted(violations, key=lambda one: (one.t, KINDS.index(one.kind), one.text)),
+        violations=sorted(violations, key=lambda violation: (violation.t, KINDS.index(violation.kind), violation.text)),
     )

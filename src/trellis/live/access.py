@@ -108,10 +108,10 @@ class Gate:
         A changed file is loaded only if it is the same as at the previous look, so that it is not read half-written.
         `at_once`: load all files now, whether or not they have changed.
         """
-        found = signature(self.files)
-        is_settled, self._seen = found == self._seen, found
-        if not at_once and (found == self._loaded or not is_settled):
-            if found == self._loaded:
+        present = signature(self.files)
+        is_settled, self._seen = present == self._seen, present
+        if not at_once and (present == self._loaded or not is_settled):
+            if present == self._loaded:
                 self.trouble = ""  # the files that could not be used were replaced by the old ones
             return False
         try:
@@ -121,7 +121,7 @@ class Gate:
                 self.trouble = str(error)
                 log.warning("%s: new access files cannot be used, the old ones stay: %s", self.node, error)
             return False
-        self.trouble, self._loaded = "", found
+        self.trouble, self._loaded = "", present
         count = len(self.access.rules.rules) if self.access is not None else 0
         log.info("%s: loaded its access files: %d rules", self.node, count)
         return True

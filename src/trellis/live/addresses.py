@@ -41,8 +41,8 @@ class AddressBook:
 
     def find(self, node: NodeId) -> Address | None:
         """Return the address of a node, or None if it is unknown."""
-        found = self._entries.get(node)
-        return found[1] if found is not None else None
+        entry = self._entries.get(node)
+        return entry[1] if entry is not None else None
 
     def nodes(self) -> list[NodeId]:
         """Return all nodes of the book, the one whose entry changed longest ago first."""
@@ -52,15 +52,15 @@ class AddressBook:
         """Return whether the node itself told us its present entry."""
         return node in self._first_hand
 
-    def meet(self, one: Address, keep: Container[NodeId] = ()) -> None:
+    def meet(self, address: Address, keep: Container[NodeId] = ()) -> None:
         """Take the address that a node tells of itself. Nodes in `keep` are not dropped when the book is full."""
-        if one.node == self.owner:
+        if address.node == self.owner:
             return
-        if self.find(one.node) != one:
-            self._put(one, keep)
-        if one.node in self._entries:
-            self._first_hand[one.node] = None
-            self._spares.pop(one.node, None)
+        if self.find(address.node) != address:
+            self._put(address, keep)
+        if address.node in self._entries:
+            self._first_hand[address.node] = None
+            self._spares.pop(address.node, None)
 
     def learn(
         self, addresses: Iterable[Address], connected: Container[NodeId] = (), changes_max: int = BOOK_MAX
@@ -72,21 +72,25 @@ class AddressBook:
         are ignored.
         """
         before, left_out = self.version, 0
-        for one in addresses:
-            if one.node == self.owner or one.node in connected:
+        for address in addresses:
+            if address.node == self.owner or address.node in connected:
                 continue
-            known = self.find(one.node)
-            is_later = known is None or one.incarnation > known.incarnation
-            if known is not None and not is_later and _place(one) == _place(known):
+            known = self.find(address.node)
+            is_later = known is None or address.incarnation > known.incarnation
+            if known is not None and not is_later and _host_and_port(address) == _host_and_port(known):
                 continue
             if self.version - before >= changes_max:
                 left_out += 1
             elif not is_later:
-                self._spares[one.node] = one
+                self._spares[address.node] = address
             else:
-                self._put(one, connected)
-                if known is not None and one.node in self._entries and _place(known) != _place(one):
-                    self._spares[one.node] = known
+                self._put(address, connected)
+                if (
+                    known is not None
+                    and address.node in self._entries
+                    and _host_and_port(known) != _host_and_port(address)
+                ):
+                    self._spares[address.node] = known
         return self.version - before, left_out
 
     def failed(self, node: NodeId) -> None:
@@ -103,27 +107,27 @@ class AddressBook:
         self._spares.pop(node, None)
         self._first_hand.pop(node, None)
 
-    def _put(self, one: Address, keep: Container[NodeId]) -> None:
+    def _put(self, address: Address, keep: Container[NodeId]) -> None:
         """Store an entry as the newest one. If the book is full, drop the oldest one that is not in `keep`."""
         self.version += 1
-        self._entries[one.node] = (self.version, one)
-        self._entries.move_to_end(one.node)
-        self._first_hand.pop(one.node, None)
+        self._entries[address.node] = (self.version, address)
+        self._entries.move_to_end(address.node)
+        self._first_hand.pop(address.node, None)
         if len(self._entries) > self.entries_max:
             oldest = next((node for node in self._entries if node not in keep), None)
-            self.forget(oldest if oldest is not None else one.node)
+            self.forget(oldest if oldest is not None else address.node)
 
     def since(self, version: int) -> list[Address]:
         """Return the entries that changed after `version`, oldest first."""
         changed: list[Address] = []
-        for when, one in reversed(self._entries.values()):
+        for when, address in reversed(self._entries.values()):
             if when <= version:
                 break
-            changed.append(one)
+            changed.append(address)
         return changed[::-1]
 
 
-def _place(address: Address) -> tuple[str, int]:
+def _host_and_port(address: Address) -> tuple[str, int]:
     return address.host, address.port
 
 

@@ -88,13 +88,13 @@ class Admin:
 
 def _health(node: LiveNode, *, as_json: bool) -> Answer:
     """Return the answer of /healthz. Warnings follow "ok" in the text, and are left out where there are complaints."""
-    found = node.health.complaints()
-    status = 503 if found else 200
+    complaints = node.health.complaints()
+    status = 503 if complaints else 200
     if as_json:
-        return Answer(msgspec.json.encode({"healthy": not found, "complaints": found}), JSON, status)
-    told = [text for one in node.credentials() for text in one.warnings()]
-    warnings = "".join(f"{text}\n" for text in [*told, *node.gate.warnings()])
-    text = "".join(f"{one.text}\n" for one in found) or f"ok\n{warnings}"
+        return Answer(msgspec.json.encode({"healthy": not complaints, "complaints": complaints}), JSON, status)
+    texts = [text for credentials in node.credentials() for text in credentials.warnings()]
+    warnings = "".join(f"{text}\n" for text in [*texts, *node.gate.warnings()])
+    text = "".join(f"{complaint.text}\n" for complaint in complaints) or f"ok\n{warnings}"
     return Answer(text.encode("utf-8", "backslashreplace"), status=status)
 
 
@@ -110,7 +110,7 @@ def _peers_ahead_s(node: LiveNode) -> float:
 def snapshot(node: LiveNode) -> dict[str, Any]:
     """Return the node's present view of its part of the overlay, as /overlay.json shows it (`view.Snapshot`)."""
     overlay, names = node.mesh.overlay, node.mesh.overlay.table.topics
-    found = node.mesh.delivery.metrics()
+    metrics = node.mesh.delivery.metrics()
     return {
         "node": node.name,
         "version": __version__,
@@ -127,28 +127,35 @@ def snapshot(node: LiveNode) -> dict[str, Any]:
             for peer, interest in sorted(overlay.neighbors().items())
         ],
         "requests": [
-            {"change": one.change, "peer": one.peer, "state": one.state, "why": one.why} for one in requests_of(node)
+            {"change": request.change, "peer": request.peer, "state": request.state, "why": request.why}
+            for request in requests_of(node)
         ],
         "joined": not not_ready(node),
         "leaving": node.mesh.is_leaving,
-        "complaints": [one.text for one in node.health.complaints()],
+        "complaints": [complaint.text for complaint in node.health.complaints()],
         "mends": [
-            {"cause": one.cause, "node": one.node, "number": one.number, "at_ms": one.at_ms, "ms": one.ms}
-            for one in node.repairs.latest
+            {
+                "cause": repair.cause,
+                "node": repair.node,
+                "number": repair.number,
+                "at_ms": repair.at_ms,
+                "ms": repair.ms,
+            }
+            for repair in node.repairs.latest
         ],
         "mending": [
-            {"cause": one.cause, "node": one.node, "number": one.number, "at_ms": one.at_ms}
-            for one, _ in node.repairs.open.values()
+            {"cause": repair.cause, "node": repair.node, "number": repair.number, "at_ms": repair.at_ms}
+            for repair, _ in node.repairs.open.values()
         ],
         "clients": len(node.client_port.clients),
         "counters": {
-            "published": of_clients(found, "published"),
-            "acknowledged": of_clients(found, "acknowledged"),
-            "not_acknowledged": of_clients(found, "not_acknowledged"),
-            "delivered": found["delivered"],
-            "pushes": found["pushes_in"],
-            "duplicates": found["duplicates"],
-            "lost": of_clients(found, "lost"),
+            "published": of_clients(metrics, "published"),
+            "acknowledged": of_clients(metrics, "acknowledged"),
+            "not_acknowledged": of_clients(metrics, "not_acknowledged"),
+            "delivered": metrics["delivered"],
+            "pushes": metrics["pushes_in"],
+            "duplicates": metrics["duplicates"],
+            "lost": of_clients(metrics, "lost"),
             "bugs": node.counters["bugs"],
         },
     }

@@ -154,7 +154,7 @@ class Client:
         # Messages that the node reported as lost, while we were connected. The latest comes last.
         self.missed: list[Missed] = []
         self.missed_dropped = 0  # reports that were removed from `missed` because it was full
-        self._place, self._tls = parse_address(address), tls
+        self._host_and_port, self._tls = parse_address(address), tls
         self._stream: Stream | None = None
         self._topics: dict[str, _Subscription] = {}
         self._subscriptions = 0  # number of the last subscription
@@ -283,16 +283,16 @@ class Client:
         message = TO_CLIENT.decode(body)
         match message:
             case talk.Message():
-                found = self._reader.read(message)
-                if found is not None:
-                    self._take(stream, found)
+                received = self._reader.read(message)
+                if received is not None:
+                    self._take(stream, received)
             case talk.Turn() if message.position > self.position:
                 self.position = message.position
-                found = self._reader.read(
+                received = self._reader.read(
                     talk.Message(message.topic, message.origin, message.sequence, message.payload)
                 )
-                if found is not None:
-                    self._take(stream, msgspec.structs.replace(found, position=message.position))
+                if received is not None:
+                    self._take(stream, msgspec.structs.replace(received, position=message.position))
             case Taken(number, sequence, copies, holders):
                 publication, future = self._publications.get(number, (None, None))
                 if publication is not None and future is not None and not future.done():
@@ -408,7 +408,7 @@ class Client:
         self._is_reading = True
         try:
             async with asyncio.timeout(timeout_s):
-                await loop.create_connection(lambda: stream, *self._place, ssl=self._tls)
+                await loop.create_connection(lambda: stream, *self._host_and_port, ssl=self._tls)
                 self._stream = stream
                 await self._welcomed
         except BaseException:
@@ -448,7 +448,7 @@ class Client:
         self._news.set()
         waiting: list[asyncio.Future[Any]] = [wanted.confirmed for wanted in self._topics.values()]
         waiting += [future for _, future in self._publications.values()]
-        for one in waiting:
-            if not one.done():
-                one.set_exception(error)
-                one.exception()  # Mark it as retrieved: asyncio logs errors of futures that nobody awaits.
+        for future in waiting:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # Mark it as retrieved: asyncio logs errors of futures that nobody awaits.

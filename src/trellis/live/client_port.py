@@ -180,20 +180,20 @@ class ClientPort:
 
     # Called by the node
 
-    def deliver(self, one: Deliver) -> None:
+    def deliver(self, effect: Deliver) -> None:
         """Send a message to all clients that are subscribed to its topic and may read it."""
-        streams: Collection[Stream] | None = self.wanted.get(one.topic)
-        if streams and one.position:
-            streams = [stream for stream in streams if not stream.tag.topics[one.topic].is_kept]
+        streams: Collection[Stream] | None = self.wanted.get(effect.topic)
+        if streams and effect.position:
+            streams = [stream for stream in streams if not stream.tag.topics[effect.topic].is_kept]
         if streams and self.gate.access is not None:
-            topic = judged_topic(one)
+            topic = judged_topic(effect)
             if topic is None:
                 return
             allowed = readers(self.gate.access, streams, topic)
             self.counters["reads denied"] += len(streams) - len(allowed)
             streams = allowed
         if streams:
-            frame = pack_to_client(Message(one.topic, one.origin, one.sequence, one.payload))
+            frame = pack_to_client(Message(effect.topic, effect.origin, effect.sequence, effect.payload))
             self.counters["delivered"] += len(streams)
             for stream in list(streams):
                 stream.send(frame)
@@ -383,7 +383,7 @@ class ClientPort:
     def _streams_of(self, client: ClientState) -> list[tuple[tuple[str, int], Stream]]:
         """Return earlier streams of a client that has connected again before their end was noticed."""
         if client.is_drawn:
-            return [one for one in self.clients.items() if one[0][0] == client.name and one[1].tag.is_drawn]
+            return [entry for entry in self.clients.items() if entry[0][0] == client.name and entry[1].tag.is_drawn]
         old = self.clients.get((client.name, client.session))
         return [((client.name, client.session), old)] if old is not None else []
 

@@ -140,7 +140,7 @@ class Dashboard:
     def _hire(self) -> None:
         """Start a task for each new source, and end the tasks of sources that are no longer listed."""
         wanted = list(dict.fromkeys(self._sources()))[:SOURCES_MAX]
-        for source in [one for one in self._asking if one not in wanted]:
+        for source in [source for source in self._asking if source not in wanted]:
             self._asking.pop(source).cancel()
             self._troubles.pop(source, None)
             self._lost(source, "down")
@@ -158,9 +158,9 @@ class Dashboard:
                     status, body = await client.get("/overlay.json", timeout_s=SILENT_S)
                     if status != 200:
                         raise ValueError(body[:200].decode("utf-8", "replace").strip() or f"status {status}")
-                    told = SNAPSHOT.decode(body)
-                    self._names[source] = told.node
-                    self.view.take(told, _now_ms())
+                    snapshot = SNAPSHOT.decode(body)
+                    self._names[source] = snapshot.node
+                    self.view.take(snapshot, _now_ms())
                     self._troubles.pop(source, None)
                 except (OSError, ValueError) as error:  # TimeoutError is an OSError; msgspec's errors are ValueErrors
                     self._lost(source, "silent" if isinstance(error, TimeoutError) else "down")
@@ -210,12 +210,12 @@ class Dashboard:
 
 def pages() -> dict[str, Answer]:
     """Return the files of `trellis/web/` as answers, by name."""
-    found: dict[str, Answer] = {}
-    for one in files("trellis").joinpath("web").iterdir():
-        kind = _KINDS.get(one.name.rpartition(".")[2])
+    answers: dict[str, Answer] = {}
+    for file in files("trellis").joinpath("web").iterdir():
+        kind = _KINDS.get(file.name.rpartition(".")[2])
         if kind is not None:
-            found[one.name] = Answer(one.read_bytes(), kind, headers=_HEADERS)
-    return found
+            answers[file.name] = Answer(file.read_bytes(), kind, headers=_HEADERS)
+    return answers
 
 
 def _now_ms() -> int:
@@ -225,8 +225,8 @@ def _now_ms() -> int:
 async def serve_until_stopped(dashboard: Dashboard) -> None:
     """Serve until SIGTERM or SIGINT. It is for a process that does nothing else."""
     stopped = asyncio.Event()
-    for one in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(one, stopped.set)
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(signal_number, stopped.set)
     dashboard.serve()
     try:
         await stopped.wait()

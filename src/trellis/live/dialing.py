@@ -103,8 +103,8 @@ class Dialing:
             if self._loop.time() < dial.not_before:
                 transport.counters["dropped unreachable"] += 1
                 return
-            place = self._place(to)
-            if place is None:
+            address = self._place(to)
+            if address is None:
                 transport.counters["dropped unaddressed"] += 1
                 del self.dials[to]
                 return
@@ -114,7 +114,7 @@ class Dialing:
                 transport.counters["dropped full"] += 1
                 del self.dials[to]
                 return
-            self._begin(to, dial, *place)
+            self._begin(to, dial, *address)
         if not dial.outbox.put(frame, may_drop):
             dial.outbox.take()
             transport.counters["dropped dialling"] += 1
@@ -185,12 +185,14 @@ class Dialing:
     def reached(self, stream: Stream) -> None:
         """Send the frames that waited for this stream. End all pauses if dials to the same peer had failed before."""
         ends: Ends = stream.tag
-        for one in [one for one in self.name_refusals if self.name_of(one) == ends.peer or one == ends.dialled]:
-            del self.name_refusals[one]
+        for contact in [
+            contact for contact in self.name_refusals if self.name_of(contact) == ends.peer or contact == ends.dialled
+        ]:
+            del self.name_refusals[contact]
         waiting: tuple[Contact, ...] = (ends.dialled, ends.peer)
         was_lost = False
-        for one in waiting:
-            dial = self.dials.pop(one, None)
+        for contact in waiting:
+            dial = self.dials.pop(contact, None)
             if dial is None:
                 continue
             was_lost = was_lost or dial.since > 0
@@ -228,10 +230,10 @@ class Dialing:
         now = self._loop.time()
         for to, dial in self.dials.items():
             dial.not_before = 0.0
-            place = self._place(to)
-            if dial.task is not None and not dial.task.done() and now - dial.begun > _LOST_S and place is not None:
+            address = self._place(to)
+            if dial.task is not None and not dial.task.done() and now - dial.begun > _LOST_S and address is not None:
                 dial.task.cancel()  # the kernel would wait before it repeats the lost packet
-                self._begin(to, dial, *place)
+                self._begin(to, dial, *address)
 
     def sweep(self, now: float) -> None:
         """Forget failed dials that nothing was sent to for long, and dial peers again that refused our name."""
@@ -243,22 +245,22 @@ class Dialing:
     def _ask_refusers(self, now: float) -> None:
         """Dial nodes again that refused our name, to find out whether another node still uses it."""
         for to in list(self.name_refusals)[:_LOOKS_MAX]:
-            dial, place = self.dials.get(to, Dial()), self._place(to)
-            if place is None or self.name_of(to) in self.transport.peers:
+            dial, address = self.dials.get(to, Dial()), self._place(to)
+            if address is None or self.name_of(to) in self.transport.peers:
                 del self.name_refusals[to]
             elif dial.task is None and now >= dial.not_before and not self._is_busy and self.transport.has_room():
                 self.dials[to] = dial
-                self._begin(to, dial, *place)
+                self._begin(to, dial, *address)
 
     # Proofs that a process has ended
 
     def look_again(self, peer: NodeId) -> None:
         """Dial a peer without a frame for it. A refused connection proves that its process has ended."""
-        place = self._place(peer)
-        if place is None or peer in self.dials or self.transport.is_closed or self._is_busy:
+        address = self._place(peer)
+        if address is None or peer in self.dials or self.transport.is_closed or self._is_busy:
             return
         dial = self.dials[peer] = Dial()
-        self._begin(peer, dial, *place)
+        self._begin(peer, dial, *address)
 
     def look_at(self, seed: Seed) -> None:
         """Dial a seed without a frame for it, to find out whether anything listens there. Do nothing during a pause."""
@@ -292,8 +294,11 @@ class Dialing:
 
     def is_switched_off(self, seed: Seed) -> bool:
         """Return whether a recent refused connection proves that no node runs at the address of a seed."""
-        found = self._unheard.get(seed)
-        return found is not None and self._loop.time() - found < _JUST_NOW_S + self.transport.limits.backoff_s_max
+        unheard_at = self._unheard.get(seed)
+        return (
+            unheard_at is not None
+            and self._loop.time() - unheard_at < _JUST_NOW_S + self.transport.limits.backoff_s_max
+        )
 
     def note_heard(self, to: Contact) -> None:
         """Note that something listens at `to`, because a connection to it stands."""

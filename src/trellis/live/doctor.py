@@ -55,29 +55,29 @@ async def examine(
 
     If the node runs, its admin port is asked as well: the one at `at`, or the configured one if `at` is empty.
     """
-    found = check_tls(config)
+    findings = check_tls(config)
     tls = None
     if config.tls:
         with suppress(InputError):  # `check_tls` has reported it
             tls = load_node(config.tls, config.name).dialling
-    found += [*check_mqtt_tls(config), *check_named_files(config)]
+    findings += [*check_mqtt_tls(config), *check_named_files(config)]
     busy, is_running = await check_ports(config, tls, timeout_s)
-    found += [*busy, *check_files(config), *check_clock()]
+    findings += [*busy, *check_files(config), *check_clock()]
     if at:
         itself = await examine_running(at, at_tls, config)
     else:
         itself = await _ask_itself(config, tls) if is_running else []
-    is_well = is_running and all(one.level == "good" for one in itself)
+    is_well = is_running and all(finding.level == "good" for finding in itself)
     if config.tls and tls is None:
         if config.seeds:
-            found.append(note("seeds", "They were not dialed.", "Correct the certificates first."))
+            findings.append(note("seeds", "They were not dialed.", "Correct the certificates first."))
     else:
         each = [check_seed(config, seed, tls, is_running, is_well, timeout_s) for seed in config.seeds]
         for some in await asyncio.gather(*each):
-            found += some
+            findings += some
     if config.mqtt.broker:
-        found += await check_broker(config, timeout_s)
-    return found + itself
+        findings += await check_broker(config, timeout_s)
+    return findings + itself
 
 
 async def _ask_itself(config: NodeConfig, tls: ssl.SSLContext | None) -> list[Finding]:
@@ -102,13 +102,13 @@ def listeners(config: NodeConfig) -> dict[str, str]:
 
 async def check_ports(config: NodeConfig, tls: ssl.SSLContext | None, timeout_s: float) -> tuple[list[Finding], bool]:
     """Return findings about listeners that cannot be bound, and whether the node of this configuration runs already."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     seen: dict[tuple[str, int], str] = {}
     is_this: bool | None = False
     for key, text in listeners(config).items():
         host, port = parse_address(text)
         if port and (host, port) in seen:
-            found.append(
+            findings.append(
                 wrong(key, f"{text} is the address of {seen[host, port]}, too.", "Give each a port of its own.")
             )
             continue
@@ -122,17 +122,17 @@ async def check_ports(config: NodeConfig, tls: ssl.SSLContext | None, timeout_s:
             if is_this:
                 return [note(key, f"{text} is taken by this node, which runs.", "The ports were not checked.")], True
         if is_taken and is_this is None:
-            found.append(note(key, f"{text} is taken, perhaps by this node.", "Correct the certificates first."))
+            findings.append(note(key, f"{text} is taken, perhaps by this node.", "Correct the certificates first."))
         else:
-            found.append(_cannot_bind(key, text, port, error))
-    return found or [good("ports", "Every listener can be bound.")], False
+            findings.append(_cannot_bind(key, text, port, error))
+    return findings or [good("ports", "Every listener can be bound.")], False
 
 
 def _try_bind(host: str, port: int) -> OSError | None:
     """Bind an address for a moment. Return the error if that fails."""
     try:
-        family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        socket.create_server(place[:2], family=family).close()
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        socket.create_server(address[:2], family=family).close()
     except OSError as error:
         return error
     return None
@@ -163,14 +163,14 @@ def _cannot_bind(key: str, text: str, port: int, error: OSError) -> Finding:
 
 async def _is_this_node(config: NodeConfig, tls: ssl.SSLContext | None, timeout_s: float) -> bool | None:
     """Return whether the node of this configuration listens. None: without good certificates we cannot tell."""
-    place = _here(config.listen)
+    address = _here(config.listen)
     if config.tls and tls is None:  # no node accepts us, but each shows its own certificate
         try:
-            return config.name in await names_shown(place, config.tls.ca, timeout_s)
+            return config.name in await names_shown(address, config.tls.ca, timeout_s)
         except OSError:
             return None
-    told = await greet(place, _me(config), config.cluster, config.overlay, tls, timeout_s)
-    return told.refused is not None and told.refused.kind in ("taken", "self")
+    greeting = await greet(address, _me(config), config.cluster, config.overlay, tls, timeout_s)
+    return greeting.refused is not None and greeting.refused.kind in ("taken", "self")
 
 
 def _here(address: str) -> tuple[str, int]:
@@ -201,8 +201,8 @@ def check_clock(now_s: float | None = None) -> list[Finding]:
     now_s = time.time() if now_s is None else now_s
     built_s = Path(__file__).stat().st_mtime
     if now_s < built_s - 86_400:
-        told = time.strftime("%Y-%m-%d", time.gmtime(now_s))
-        what = f"It says {told}, which is before this program was installed."
+        day = time.strftime("%Y-%m-%d", time.gmtime(now_s))
+        what = f"It says {day}, which is before this program was installed."
         return [wrong("clock", what, "Synchronize it: a node's incarnation is the time of its start.")]
     return []
 
@@ -217,17 +217,17 @@ async def check_seed(
     where = f"seed {seed}"
     if seed in (config.listen, config.advertise):
         return [note(where, "It is this node itself.", "")] if len(config.seeds) > 1 else []
-    told = await greet(parse_address(seed), _me(config), config.cluster, config.overlay, tls, timeout_s)
-    if told.failure:
-        return [await _not_a_peer(where, parse_address(seed), told, tls, timeout_s)]
-    if told.hello is not None:
-        ahead_s = (told.hello.address.incarnation - life_now()) / 10
+    greeting = await greet(parse_address(seed), _me(config), config.cluster, config.overlay, tls, timeout_s)
+    if greeting.failure:
+        return [await _not_a_peer(where, parse_address(seed), greeting, tls, timeout_s)]
+    if greeting.hello is not None:
+        ahead_s = (greeting.hello.address.incarnation - life_now()) / 10
         if ahead_s > CLOCK_S_MAX:
-            what = f"{told.hello.address.node} started {ahead_s:.0f} s in the future by this machine's clock."
+            what = f"{greeting.hello.address.node} started {ahead_s:.0f} s in the future by this machine's clock."
             return [wrong(where, what, "Synchronize the clocks of both machines.")]
-        return [good(where, f"{told.hello.address.node} accepts this node.")]
-    assert told.refused is not None
-    kind, text = told.refused.kind, told.refused.text
+        return [good(where, f"{greeting.hello.address.node} accepts this node.")]
+    assert greeting.refused is not None
+    kind, text = greeting.refused.kind, greeting.refused.text
     if kind == "old" and is_well:
         return [good(where, "It is connected with this node, which runs.")]
     if kind == "old" and is_running:
@@ -247,33 +247,35 @@ def _is_own_address(config: NodeConfig, seed: str) -> bool:
     host, port = parse_address(seed)
     listen_host, listen_port = parse_address(config.listen)
     if listen_host in _EVERYWHERE and port == listen_port:
-        return any(_try_bind(one, 0) is None for one in _addresses_of(host))
-    own = [parse_address(one) for one in (config.listen, config.advertise) if one]
-    return any(port == one and _addresses_of(host) & _addresses_of(place) for place, one in own)
+        return any(_try_bind(address, 0) is None for address in _addresses_of(host))
+    own = [parse_address(text) for text in (config.listen, config.advertise) if text]
+    return any(port == own_port and _addresses_of(host) & _addresses_of(own_host) for own_host, own_port in own)
 
 
 def _addresses_of(host: str) -> set[str]:
     """Return the IP addresses of a host; none if it cannot be resolved."""
     try:
-        return {str(one[4][0]) for one in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+        return {str(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
     except (OSError, UnicodeError):
         return set()
 
 
 async def _not_a_peer(
-    where: str, place: tuple[str, int], told: Greeting, tls: ssl.SSLContext | None, timeout_s: float
+    where: str, address: tuple[str, int], greeting: Greeting, tls: ssl.SSLContext | None, timeout_s: float
 ) -> Finding:
     """Return why a seed gave no hello: nothing listens, TLS fails, or it is another kind of port."""
-    if told.tls_remedy:
-        return wrong(where, f"TLS with it fails: {told.failure}.", sentence(told.tls_remedy))
-    if told.has_tls and tls is not None and await shake_hands(place, tls, timeout_s) == "refused":
+    if greeting.tls_remedy:
+        return wrong(where, f"TLS with it fails: {greeting.failure}.", sentence(greeting.tls_remedy))
+    if greeting.has_tls and tls is not None and await shake_hands(address, tls, timeout_s) == "refused":
         return wrong(where, _CLOSES, sentence(tls_remedy(ConnectionResetError())))
-    there = await what_listens(place, tls if told.has_tls else None, timeout_s) if told.is_connected else ""
+    there = await what_listens(address, tls if greeting.has_tls else None, timeout_s) if greeting.is_connected else ""
     if there:
         return wrong(where, f"It is {there}, not a mesh port.", "Name the listen address of that node, or advertise.")
-    if told.is_connected and tls is not None and not told.has_tls:
-        return wrong(where, f"It is not reached: {told.failure}.", "Configure [tls] there, or name another address.")
-    return wrong(where, f"It is not reached: {told.failure}.", "Start it, or look at the address and the network.")
+    if greeting.is_connected and tls is not None and not greeting.has_tls:
+        return wrong(
+            where, f"It is not reached: {greeting.failure}.", "Configure [tls] there, or name another address."
+        )
+    return wrong(where, f"It is not reached: {greeting.failure}.", "Start it, or look at the address and the network.")
 
 
 _REMEDIES = {
@@ -293,23 +295,33 @@ async def check_broker(config: NodeConfig, timeout_s: float = _PEER_TIMEOUT_S) -
         return [refused(error)]
     where = f"broker {show_address(host, port)}"
     client = f"{PROBE_CLIENTS}{os.getpid()}"
-    told = await ask_broker((host, port), tls, user, password, config.mqtt, client, timeout_s)
-    if told.failure:
-        return [wrong(where, f"It is not used: {told.failure}.", "Start it, or look at mqtt.broker and its password.")]
+    answer = await ask_broker((host, port), tls, user, password, config.mqtt, client, timeout_s)
+    if answer.failure:
+        return [
+            wrong(where, f"It is not used: {answer.failure}.", "Start it, or look at mqtt.broker and its password.")
+        ]
     remedy = "Allow it in the broker's access rules, or change take and want."
-    found = [wrong(where, f'It refuses the filter "{one}": {why}.', remedy) for one, why in told.refused]
-    if told.is_unheard and config.mqtt.take:
+    findings = [
+        wrong(where, f'It refuses the filter "{topic_filter}": {why}.', remedy) for topic_filter, why in answer.refused
+    ]
+    if answer.is_unheard and config.mqtt.take:
         what = "It accepts the filters, and does not send what is published: a message to ourselves did not come back."
-        found.append(wrong(where, what, RIGHTS))
+        findings.append(wrong(where, what, RIGHTS))
     me = probe_topic(f"trellis-{config.name}")
-    others = [one for one in told.sidecars if PROBES + one != me and not one.startswith(PROBE_CLIENTS)]
-    for one in others:
-        what = f"Another sidecar, {one[:_NAME_LETTERS_MAX]}, is there, so messages would come more than once."
-        found.append(wrong(where, what, "Keep one sidecar beside a broker, and no bridge between brokers of the mesh."))
-    found = found or [good(where, "It accepts this node and its filters.")]
-    if told.no_probe:
-        found.append(note(where, f"It cannot be seen whether it sends what is published: {told.no_probe}.", RIGHTS))
-    return found
+    others = [
+        sidecar for sidecar in answer.sidecars if PROBES + sidecar != me and not sidecar.startswith(PROBE_CLIENTS)
+    ]
+    for sidecar in others:
+        what = f"Another sidecar, {sidecar[:_NAME_LETTERS_MAX]}, is there, so messages would come more than once."
+        findings.append(
+            wrong(where, what, "Keep one sidecar beside a broker, and no bridge between brokers of the mesh.")
+        )
+    findings = findings or [good(where, "It accepts this node and its filters.")]
+    if answer.no_probe:
+        findings.append(
+            note(where, f"It cannot be seen whether it sends what is published: {answer.no_probe}.", RIGHTS)
+        )
+    return findings
 
 
 # A running node
@@ -321,26 +333,26 @@ async def examine_running(address: str, tls: ssl.SSLContext | None, config: Node
     try:
         began = time.time()
         status, body = await client.get("/overlay.json", timeout_s=_PEER_TIMEOUT_S)
-        told = _RUNNING.decode(body) if status == 200 else None
+        running = _RUNNING.decode(body) if status == 200 else None
         took_s = time.time() - began
         _, health = await client.get("/healthz", timeout_s=_PEER_TIMEOUT_S)
     except (OSError, ValueError, msgspec.MsgspecError) as error:
         return [await _not_an_admin_port(address, error, tls)]
     finally:
         client.close()
-    if told is None and SPEAKS_TLS.encode() in body:
+    if running is None and SPEAKS_TLS.encode() in body:
         return [wrong(address, "It speaks TLS, and this command did not.", "Give --ca, --cert and --key.")]
-    if told is None:
+    if running is None:
         return [wrong(address, f"It answers with status {status}.", "Name the admin_listen of a node.")]
-    found = [*_complaints(address, health), *_other_node(address, told, config)]
-    apart_s = told.time_ms / 1_000 - began - took_s / 2
-    if told.time_ms and abs(apart_s) > CLOCK_S_MAX + took_s:
+    findings = [*_complaints(address, health), *_other_node(address, running, config)]
+    apart_s = running.time_ms / 1_000 - began - took_s / 2
+    if running.time_ms and abs(apart_s) > CLOCK_S_MAX + took_s:
         what = f"Its clock differs from this machine's by {apart_s:+.0f} s."
-        found.append(wrong(address, what, "Synchronize both: a node's incarnation is the time of its start."))
-    if told.peers_ahead_s > CLOCK_S_MAX:
-        what = f"One of its peers started {told.peers_ahead_s:.0f} s in the future by its clock."
-        found.append(wrong(address, what, "Synchronize the clocks of all nodes."))
-    return found or [good(address, f"{told.node} runs and is healthy.")]
+        findings.append(wrong(address, what, "Synchronize both: a node's incarnation is the time of its start."))
+    if running.peers_ahead_s > CLOCK_S_MAX:
+        what = f"One of its peers started {running.peers_ahead_s:.0f} s in the future by its clock."
+        findings.append(wrong(address, what, "Synchronize the clocks of all nodes."))
+    return findings or [good(address, f"{running.node} runs and is healthy.")]
 
 
 async def _not_an_admin_port(address: str, error: Exception, tls: ssl.SSLContext | None) -> Finding:
@@ -348,13 +360,13 @@ async def _not_an_admin_port(address: str, error: Exception, tls: ssl.SSLContext
     why = why_not(error, has_tls=tls is not None)
     if is_refused_by_tls(error):
         return wrong(address, f"TLS with it fails: {why}.", sentence(tls_remedy(error)))
-    place, there = parse_address(address), ""
+    host_port, there = parse_address(address), ""
     if not isinstance(error, ConnectionRefusedError | socket.gaierror):
-        shaken = await shake_hands(place, tls, _PEER_TIMEOUT_S) if tls is not None else "failed"
+        shaken = await shake_hands(host_port, tls, _PEER_TIMEOUT_S) if tls is not None else "failed"
         if shaken == "refused":
             return wrong(address, _CLOSES, sentence(tls_remedy(error)))
         spoken = tls if shaken == "accepted" else None
-        there = await what_listens(place, spoken, _PEER_TIMEOUT_S, asks_mesh=True)
+        there = await what_listens(host_port, spoken, _PEER_TIMEOUT_S, asks_mesh=True)
     if there:
         return wrong(address, f"It is {there}, not an admin port.", "Name the admin_listen of a node.")
     remedy = "Is it an admin_listen, and does the node run? With [tls], give --ca, --cert and --key."
@@ -379,14 +391,14 @@ def _complaints(address: str, body: bytes) -> Iterable[Finding]:
             yield wrong(address, line, "")
 
 
-def _other_node(address: str, told: Running, config: NodeConfig | None) -> Iterable[Finding]:
+def _other_node(address: str, running: Running, config: NodeConfig | None) -> Iterable[Finding]:
     """Yield findings if the node that answers is not the one of the configuration."""
     if config is None:
         return
     expected: Mapping[str, tuple[str, str]] = {
-        "name": (config.name, told.node),
-        "cluster": (config.cluster, told.cluster),
-        "overlay": (config.overlay, told.overlay),
+        "name": (config.name, running.node),
+        "cluster": (config.cluster, running.cluster),
+        "overlay": (config.overlay, running.overlay),
     }
     for key, (wanted, there) in expected.items():
         if there and wanted != there:

@@ -34,20 +34,20 @@ def check_tls(config: NodeConfig) -> list[Finding]:
     """Check the files of [tls] in the same way as other nodes will."""
     if not config.tls:
         return []
-    found = _check_key("tls.key", config.tls.key)
+    findings = _check_key("tls.key", config.tls.key)
     try:
         loaded = load_node(config.tls, config.name, at_any_time=True)
     except InputError as error:
-        return [*found, refused(error)]
+        return [*findings, refused(error)]
     remedies = {"cert": f"Make a new one: trellis certs node {shlex.quote(config.name)}."}
-    found += _check_dates("tls", loaded, {**remedies, "ca": "See docs/runbook.md on how to change an authority."})
-    if any(one.level == "wrong" for one in found):
-        return found
+    findings += _check_dates("tls", loaded, {**remedies, "ca": "See docs/runbook.md on how to change an authority."})
+    if any(finding.level == "wrong" for finding in findings):
+        return findings
     try:
         load_node(config.tls, config.name)  # now also with the dates of the whole chain
     except InputError as error:
-        return [*found, refused(error)]
-    return [*found, good("tls", "The certificates are good.")]
+        return [*findings, refused(error)]
+    return [*findings, good("tls", "The certificates are good.")]
 
 
 def check_mqtt_tls(config: NodeConfig) -> list[Finding]:
@@ -55,14 +55,14 @@ def check_mqtt_tls(config: NodeConfig) -> list[Finding]:
     mqtt = config.mqtt
     if not mqtt.cert:
         return []
-    found = _check_key("mqtt.key", mqtt.key)
+    findings = _check_key("mqtt.key", mqtt.key)
     try:
         context = make_tls(mqtt)
         assert context is not None, "there is a certificate"
         loaded = load_listener(context, mqtt.cert, mqtt.key, at_any_time=True)
     except InputError as error:
-        return [*found, refused(error)]
-    return found + _check_dates("mqtt", loaded, {"cert": "Renew it."})
+        return [*findings, refused(error)]
+    return findings + _check_dates("mqtt", loaded, {"cert": "Renew it."})
 
 
 def _check_key(where: str, path: str) -> list[Finding]:
@@ -78,19 +78,19 @@ def _check_key(where: str, path: str) -> list[Finding]:
 
 def _check_dates(section: str, loaded: Loaded, remedies: Mapping[str, str]) -> list[Finding]:
     """Report certificates that are not valid yet, have expired, or expire soon. `remedies`: by key of the section."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     now_s = time.time()
     if loaded.begins_s > now_s:
         what = f"It is not valid before {show_date(loaded.begins_s)}, and this machine's clock says {show_date(now_s)}."
-        found.append(wrong(f"{section}.cert", what, "Set the clock, or make a new one."))
+        findings.append(wrong(f"{section}.cert", what, "Set the clock, or make a new one."))
     for key, ends_s in loaded.expires_s.items():
         days = int((ends_s - now_s) / 86_400)
         if ends_s <= now_s:
-            found.append(wrong(f"{section}.{key}", f"It has expired on {show_date(ends_s)}.", remedies[key]))
+            findings.append(wrong(f"{section}.{key}", f"It has expired on {show_date(ends_s)}.", remedies[key]))
         elif days <= SOON_DAYS:
             what = f"It ends in {days} {'day' if days == 1 else 'days'}, on {show_date(ends_s)}."
-            found.append(wrong(f"{section}.{key}", what, remedies[key]))
-    return found
+            findings.append(wrong(f"{section}.{key}", what, remedies[key]))
+    return findings
 
 
 # Files that the node reads and writes
@@ -121,13 +121,13 @@ def check_access(config: NodeConfig) -> list[Finding]:
     access = config.access
     if not access.acl:
         return []
-    found = _check_key("access.jwt_key", access.jwt_key) if access.jwt_key else []
+    findings = _check_key("access.jwt_key", access.jwt_key) if access.jwt_key else []
     try:
         Gate(config.name, access)
     except InputError as error:
-        return [*found, refused(error)]
+        return [*findings, refused(error)]
     ask = f"trellis acl why USER read TOPIC --acl {shlex.quote(access.acl)}"
-    return [*found, good("access", f"The access list is good. To ask it: {ask}")]
+    return [*findings, good("access", f"The access list is good. To ask it: {ask}")]
 
 
 def check_learned(config: NodeConfig) -> list[Finding]:
@@ -141,7 +141,8 @@ def check_learned(config: NodeConfig) -> list[Finding]:
     except InputError:
         return []  # `check_broker` reports it
     path = learned_path(mqtt.learn_file, f"trellis-{config.name}", host, port)
-    folder = next((one for one in path.parents if _is_there(one)), path.parent)  # the node makes missing folders
+    # The node makes missing folders, so the first one that exists is checked.
+    folder = next((parent for parent in path.parents if _is_there(parent)), path.parent)
     forgets = "Without it, clients that stay connected to the broker hear nothing after a restart of the node."
     if (why := _why_not_written(folder, path)) is not None:
         return [wrong(where, f"{path} cannot be written: {why}. {forgets}", "Name a file that the node may write.")]
@@ -184,10 +185,10 @@ def _is_telemetry(file: BinaryIO) -> bool:
     """Return whether a file is empty, or its first line is one of telemetry."""
     first = file.readline(_LINE_BYTES_MAX)
     try:
-        told = msgspec.json.decode(first) if first else {"event": "", "node": ""}
+        line = msgspec.json.decode(first) if first else {"event": "", "node": ""}
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return False
-    return isinstance(told, dict) and {"event", "node"} <= told.keys()
+    return isinstance(line, dict) and {"event", "node"} <= line.keys()
 
 
 def _why_not_written(folder: Path, path: Path) -> str | None:

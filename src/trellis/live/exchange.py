@@ -130,8 +130,8 @@ class Exchange:
 
 
 def _count(traffic: Traffic, message: msgspec.Struct, size: int) -> None:
-    found = traffic.get(type(message))
-    if found is None:
-        found = traffic[type(message)] = [0, 0]
-    found[0] += 1
-    found[1] += size
+    counts = traffic.get(type(message))
+    if counts is None:
+        counts = traffic[type(message)] = [0, 0]
+    counts[0] += 1
+    counts[1] += size

@@ -33,11 +33,11 @@ def config_lines(config: NodeConfig) -> Iterator[str]:
 
 def explanations(kind: type) -> dict[str, str]:
     """Return the explanation of each field of a class and its base classes. A subclass may replace explanations."""
-    found: dict[str, str] = {}
-    for one in reversed(kind.__mro__):
-        if one.__module__.startswith("trellis."):
-            found |= _told_in(one)
-    return found
+    texts: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if base.__module__.startswith("trellis."):
+            texts |= _told_in(base)
+    return texts
 
 
 @cache
@@ -46,22 +46,22 @@ def _told_in(kind: type) -> dict[str, str]:
     lines = textwrap.dedent(inspect.getsource(kind)).splitlines()
     (body,) = ast.parse("\n".join(lines)).body
     assert isinstance(body, ast.ClassDef)
-    told: dict[str, str] = {}
-    for place, statement in enumerate(body.body):
+    texts: dict[str, str] = {}
+    for index, statement in enumerate(body.body):
         if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
             continue
-        below = body.body[place + 1] if place + 1 < len(body.body) else None
+        below = body.body[index + 1] if index + 1 < len(body.body) else None
         behind = lines[(statement.end_lineno or 0) - 1][statement.end_col_offset or 0 :].partition("#")[2].strip()
         if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
-            told[statement.target.id] = " ".join(str(below.value.value).split())
+            texts[statement.target.id] = " ".join(str(below.value.value).split())
         elif behind:
-            told[statement.target.id] = behind[:1].upper() + behind[1:]
-    return told
+            texts[statement.target.id] = behind[:1].upper() + behind[1:]
+    return texts
 
 
 def _table(config: Any, name: str) -> Iterator[str]:
     """Yield one table. Plain keys come first, because TOML needs them above nested tables."""
-    told, tables = explanations(type(config)), []
+    texts, tables = explanations(type(config)), []
     if name:
         yield from ("", f"[{name}]")
     for field in get_type_hints(type(config)):
@@ -70,7 +70,7 @@ def _table(config: Any, name: str) -> Iterator[str]:
             tables.append((value, f"{name}.{field}" if name else field))
             continue
         yield ""
-        yield from (f"# {line}" for line in textwrap.wrap(told.get(field, ""), _WIDTH))
+        yield from (f"# {line}" for line in textwrap.wrap(texts.get(field, ""), _WIDTH))
         key = f"{name}.{field}" if name else field
         printed = shown(key, value)
         if printed != value:  # "***" is not printed either: a node would read it as the password

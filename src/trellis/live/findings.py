@@ -20,8 +20,8 @@ class Finding(msgspec.Struct, frozen=True):
 
     def line(self) -> str:
         """Return the finding as one line of text."""
-        told = f"{self.level:<5}  {self.where}: {self.what}"
-        return one_line(f"{told} {self.remedy}" if self.remedy else told)  # it may quote other nodes
+        text = f"{self.level:<5}  {self.where}: {self.what}"
+        return one_line(f"{text} {self.remedy}" if self.remedy else text)  # it may quote other nodes
 
 
 def wrong(where: str, what: str, remedy: str) -> Finding:

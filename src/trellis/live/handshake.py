@@ -256,10 +256,10 @@ class Handshake:
         """Let a newcomer win its contest: the transport adopts it. Other newcomers with the same name are refused."""
         reached("a newcomer takes over a name")
         others = self._contests.pop(peer, {})
-        for one, timer in others.items():
+        for rival, timer in others.items():
             timer.cancel()
-            if one is not stream:
-                self.refuse(one, self._second())
+            if rival is not stream:
+                self.refuse(rival, self._second())
         ends: Ends = stream.tag
         claim, ends.claim = ends.claim, None
         assert claim is not None

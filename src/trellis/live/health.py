@@ -298,12 +298,12 @@ class Health:
         trouble = not_ready(self.node)
         if trouble == "leaving":
             return [Complaint("leaving", "The node is leaving the mesh.")]
-        found = [Complaint("joining", "The node has not joined the mesh yet.")] if trouble else []
+        complaints = [Complaint("joining", "The node has not joined the mesh yet.")] if trouble else []
         if self.node.mqtt is not None:
-            found += [Complaint("subscribing", text) for text in self.node.mqtt.unready()]
+            complaints += [Complaint("subscribing", text) for text in self.node.mqtt.unready()]
         for kind, part in self.parts:
-            found += [Complaint(kind, bounded(text)) for text in part.complaints()]
-        return found[:COMPLAINTS_MAX]
+            complaints += [Complaint(kind, bounded(text)) for text in part.complaints()]
+        return complaints[:COMPLAINTS_MAX]
 
     def stood_still(self) -> None:
         """Count silences from now on, because this process did not run for a while and could not hear anything."""
@@ -334,12 +334,12 @@ class Health:
         if self.node.mesh.is_leaving:
             return  # earlier complaints are not over: do not log "healthy again"
         silent = ("joining", "subscribing", "leaving", *(() if self.node.story.has_joined else ("seeds",)))
-        found = [one.text for one in self.complaints() if one.kind not in silent]
-        if found and not self._told:
-            log.warning("%s: is not healthy: %s", self.node.name, " ".join(found))
-        elif self._told and not found:
+        texts = [complaint.text for complaint in self.complaints() if complaint.kind not in silent]
+        if texts and not self._told:
+            log.warning("%s: is not healthy: %s", self.node.name, " ".join(texts))
+        elif self._told and not texts:
             log.info("%s: is healthy again", self.node.name)
-        self._told = found
+        self._told = texts
 
 
 def unready(node: LiveNode) -> str:

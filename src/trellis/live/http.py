@@ -7,8 +7,8 @@ These rules protect the node, which runs in the same thread, and other clients:
 
 - A connection is served one request at a time, in order, and only while its client reads the answers.
 - A client that is slow, silent or does not send HTTP is cut off, after one line of text where that is possible.
-- When there are too many connections, one of the source address with the most of them is cut. Of these it is the one
-  that made its last request longest ago.
+- When there are too many connections, the source address with the most of them loses one: the one that made its last
+  request longest ago.
 - All answers together take at most `SHARE` of the time. Requests wait for their turn, and connections with the fewest
   requests so far come first.
 
@@ -76,8 +76,8 @@ class Events:
 
     def say(self, chunk: bytes) -> None:
         """Send bytes to all readers, without waiting for them."""
-        for one in list(self.listeners):
-            one.write_event(chunk)
+        for listener in list(self.listeners):
+            listener.write_event(chunk)
 
 
 def event(name: str, data: bytes) -> bytes:
@@ -140,8 +140,8 @@ class HttpServer:
         self._is_closed = True
         if self._listener is not None:
             await self._listener.close()
-        for one in list(self.connections):
-            one.cut("closed")
+        for connection in list(self.connections):
+            connection.cut("closed")
 
     def _accept(self) -> Connection | None:
         """Return the protocol for a new connection, or None if there is no room for it."""
@@ -154,11 +154,11 @@ class HttpServer:
 
         Readers of events are not cut. Return whether there was one to cut.
         """
-        idle = [one for one in self.connections if one.may_give_way]
+        idle = [connection for connection in self.connections if connection.may_give_way]
         if not idle:
             return False
-        counts = Counter(one.source for one in self.connections)
-        min(idle, key=lambda one: (-counts[one.source], one.asked)).cut("full")
+        counts = Counter(connection.source for connection in self.connections)
+        min(idle, key=lambda connection: (-counts[connection.source], connection.asked)).cut("full")
         return True
 
     def forget(self, connection: Connection) -> None:
@@ -181,11 +181,11 @@ class HttpServer:
         self._turn = None
         if not self._asking or self._is_closed:
             return
-        one = min(self._asking, key=lambda one: one.requests)
-        del self._asking[one]
+        connection = min(self._asking, key=lambda connection: connection.requests)
+        del self._asking[connection]
         began = self._machine.computed_s()
-        if one.serve():
-            self._asking[one] = None
+        if connection.serve():
+            self._asking[connection] = None
         pause_s = (self._machine.computed_s() - began) * (1 / SHARE - 1)
         self._turn = self._loop.call_later(pause_s, self._serve_next)
 
@@ -322,18 +322,18 @@ class Connection(asyncio.Protocol):
         server = self.server
         server.counters["requests"] += 1
         try:
-            found = server.handler(request)
+            answer = server.handler(request)
         except Exception:
             log.exception("%s: the handler broke", request.path)
             server.counters["bugs"] += 1
-            found = Answer(b"internal error\n", status=500)
-        if found is None:
-            found = Answer(b"there is no such page\n", status=404)
-        if isinstance(found, Events):
-            self._stream(request, found)
+            answer = Answer(b"internal error\n", status=500)
+        if answer is None:
+            answer = Answer(b"there is no such page\n", status=404)
+        if isinstance(answer, Events):
+            self._stream(request, answer)
             return
         keeps = request.keeps_alive and self.requests < server.limits.requests_max
-        self._write(pack_answer(found, has_body=request.method != "HEAD", keeps_alive=keeps))
+        self._write(pack_answer(answer, has_body=request.method != "HEAD", keeps_alive=keeps))
         if not keeps:
             self._close()
 

@@ -19,7 +19,7 @@ class HttpClient:
 
     def __init__(self, address: str, tls: ssl.SSLContext | None = None, bytes_max: int = 16 << 20) -> None:
         self.address, self._tls, self._bytes_max = address, tls, bytes_max
-        self._place = parse_address(address)
+        self._host_and_port = parse_address(address)
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def get(self, path: str, timeout_s: float = 2.0) -> tuple[int, bytes]:
@@ -39,7 +39,7 @@ class HttpClient:
                         return await self._ask(*self._streams, head, path)
                     except (OSError, ValueError):
                         self.close()  # the server may have closed it as idle: try once more on a new one
-                self._streams = await asyncio.open_connection(*self._place, ssl=self._tls, limit=HEAD_BYTES_MAX)
+                self._streams = await asyncio.open_connection(*self._host_and_port, ssl=self._tls, limit=HEAD_BYTES_MAX)
                 return await self._ask(*self._streams, head, path)
             except BaseException:
                 self.close()  # a late answer must not be taken for the next one
@@ -50,9 +50,9 @@ class HttpClient:
     ) -> tuple[int, bytes]:
         writer.write(f"{head}\r\n".encode())
         try:
-            told = await reader.readuntil(b"\r\n\r\n")
-            length = re.search(rb"\r\nContent-Length: (\d{1,9})\r\n", told)
-            status = re.match(rb"HTTP/1\.1 (\d{3}) ", told)
+            answer_head = await reader.readuntil(b"\r\n\r\n")
+            length = re.search(rb"\r\nContent-Length: (\d{1,9})\r\n", answer_head)
+            status = re.match(rb"HTTP/1\.1 (\d{3}) ", answer_head)
             if length is None or status is None or int(length[1]) > self._bytes_max:
                 raise ValueError(f"{self.address}{path}: not an answer that we read")
             body = await reader.readexactly(int(length[1]))
@@ -60,7 +60,7 @@ class HttpClient:
             raise NoAnswer("it closed the connection without an answer") from None
         except asyncio.LimitOverrunError as error:
             raise ValueError(f"{self.address}{path}: {error}") from None
-        if b"\r\nConnection: close\r\n" in told:
+        if b"\r\nConnection: close\r\n" in answer_head:
             self.close()
         return int(status[1]), body
 

@@ -66,10 +66,10 @@ def parse_request(head: bytes, *, is_local: bool = True, methods: tuple[str, ...
     `is_local`: refuse hosts that are neither an address nor localhost.
     """
     first, *rest = head.split(b"\r\n")
-    found = _REQUEST.fullmatch(first)
-    if found is None:
+    request_line = _REQUEST.fullmatch(first)
+    if request_line is None:
         raise BadRequest(400, "this is no HTTP request")
-    method, target, major, minor = found.groups()
+    method, target, major, minor = request_line.groups()
     if (major, minor) not in ((b"1", b"1"), (b"1", b"0")):
         raise BadRequest(505, "HTTP/1.1 is spoken here")
     if method.decode() not in methods:
@@ -80,20 +80,20 @@ def parse_request(head: bytes, *, is_local: bool = True, methods: tuple[str, ...
         raise BadRequest(400, "the address does not begin with /")
     headers: dict[str, str] = {}
     for line in rest:
-        field_found = _FIELD.fullmatch(line)
-        if field_found is None:
+        field = _FIELD.fullmatch(line)
+        if field is None:
             raise BadRequest(400, "a header is malformed")
-        name = field_found[1].decode().lower()
+        name = field[1].decode().lower()
         if name == "host" and name in headers:
             raise BadRequest(400, "two hosts are named")
-        headers[name] = field_found[2].rstrip(b" \t").decode("latin-1")
+        headers[name] = field[2].rstrip(b" \t").decode("latin-1")
     if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
         raise BadRequest(413, "a request has no body here")
     if minor == b"1" and "host" not in headers:
         raise BadRequest(400, "no host is named")
     if is_local and "host" in headers and not is_local_host(headers["host"]):
         raise BadRequest(421, "this is not that host: use an address or localhost")
-    wishes = {one.strip().lower() for one in headers.get("connection", "").split(",")}
+    wishes = {wish.strip().lower() for wish in headers.get("connection", "").split(",")}
     keeps_alive = "close" not in wishes if minor == b"1" else "keep-alive" in wishes
     path, _, query = target.decode().partition("?")
     return Request(method.decode(), path, headers, keeps_alive, query)

@@ -54,11 +54,11 @@ class Keeper:
         durable.restore(self.log.restored())
         state.durable = durable
         self.log.begin()
-        found = self.log.recovered
+        recovered = self.log.recovered
         log.info("%s: the store has messages: %d", self.node.name, durable.restored)
-        if found.torn_bytes:
-            log.info("%s: the last write to the store was not complete: %d bytes", self.node.name, found.torn_bytes)
-        for name in found.damaged:
+        if recovered.torn_bytes:
+            log.info("%s: the last write to the store was not complete: %d bytes", self.node.name, recovered.torn_bytes)
+        for name in recovered.damaged:
             log.warning("%s: a file of the store is damaged and was set aside: %s", self.node.name, name)
 
     def _snapshot(self) -> list[tuple[bytes, bytes]]:

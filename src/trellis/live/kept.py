@@ -51,12 +51,12 @@ class KeptClients:
         """Begin or go on with a durable subscription. An earlier connection of the same client is cut."""
         name = stream.tag.name
         is_new = topic not in self.durable.wanted
-        one = self.durable.join(name, topic, after, wall_ms())
+        subscriber = self.durable.join(name, topic, after, wall_ms())
         seat = self.seats.get(name)
         if seat is None or seat.stream is not stream:
             if seat is not None:
                 seat.stream.cut("closed")
-            seat = self.seats[name] = Seat(stream, one, max(one.cursor, after))
+            seat = self.seats[name] = Seat(stream, subscriber, max(subscriber.cursor, after))
         if after:
             self.durable.got(name, after, wall_ms())
         if is_new:
@@ -122,22 +122,22 @@ class KeptClients:
                 turn = Turn(given.position, topic, origin, given.entry.sequence, payload)
                 seat.stream.send(pack_to_client(turn))
 
-    def _may_read(self, stream: Stream, one: Deliver) -> bool:
+    def _may_read(self, stream: Stream, effect: Deliver) -> bool:
         access = self.node.gate.access
         if access is None:
             return True
-        topic = judged_topic(one)
+        topic = judged_topic(effect)
         return topic is not None and bool(readers(access, [stream], topic))
 
     def away(self) -> list[dict[str, object]]:
         """Return what is kept for whom, for operators."""
         return [
             {
-                "client": one.name,
-                "topics": len(one.topics),
-                "waiting": self.durable.owed(one),
-                "is_here": one.name in self.seats,
-                "seen_ms": one.seen_ms,
+                "client": subscriber.name,
+                "topics": len(subscriber.topics),
+                "waiting": self.durable.owed(subscriber),
+                "is_here": subscriber.name in self.seats,
+                "seen_ms": subscriber.seen_ms,
             }
-            for one in self.durable.subscribers.values()
+            for subscriber in self.durable.subscribers.values()
         ]

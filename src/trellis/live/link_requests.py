@@ -51,7 +51,7 @@ def read_admin_token(path: str, where: str = "admin_token") -> str:
     remedy = "give one line of 32 letters or more, such as: openssl rand -hex 32"
     if len(secret) < _TOKEN_BYTES_MIN or len(data) > _TOKEN_BYTES_MAX:
         raise InputError(where, f"{path} has {len(data)} bytes", remedy)
-    if not all(0x21 <= one <= 0x7E for one in secret):
+    if not all(0x21 <= byte <= 0x7E for byte in secret):
         raise InputError(where, f"{path} holds a space, or a letter that is not ASCII", remedy)
     return secret.decode()
 
@@ -97,8 +97,8 @@ class LinkRequests:
         log.info("%s: was asked to %s the link with %s", node.name, "open" if opens else "drop", peer)
         node.change_overlay(lambda: overlay.open_link(peer) if opens else overlay.drop_link(peer, via))
         made = overlay.requests.latest[-1]
-        told = {"change": made.change, "peer": made.peer, "state": made.state, "why": made.why}
-        return Answer(msgspec.json.encode(told), JSON, status=202)
+        reply = {"change": made.change, "peer": made.peer, "state": made.state, "why": made.why}
+        return Answer(msgspec.json.encode(reply), JSON, status=202)
 
     def _refusal(self, request: Request) -> Answer | None:
         """Return the answer to a request without the right secret, or None if it has the right one.
@@ -121,7 +121,7 @@ class LinkRequests:
         for part in request.query.split("&"):
             key, _, value = part.partition("=")
             if key == "via":
-                listed += [unquote(one, errors="replace") for one in value.split(",") if one]
+                listed += [unquote(name, errors="replace") for name in value.split(",") if name]
         return [unquote(request.path.removeprefix(_FOLDER), errors="replace"), *listed[:VIA_MAX]]
 
 

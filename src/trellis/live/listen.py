@@ -176,13 +176,13 @@ class Listener:
 
     def _make_room(self) -> None:
         """Forget connections that are known or have ended. If too many are left, cut one of the source with most."""
-        for one in [one for one in self._half_open if self._is_over(one)]:
-            del self._half_open[one]
+        for half_open in [half_open for half_open in self._half_open if self._is_over(half_open)]:
+            del self._half_open[half_open]
         if len(self._half_open) < self._handshakes_max:
             return
-        counts = Counter(one.source for one in self._half_open)
+        counts = Counter(half_open.source for half_open in self._half_open)
         most = max(counts.values())
-        oldest = next(one for one in self._half_open if counts[one.source] == most)
+        oldest = next(half_open for half_open in self._half_open if counts[half_open.source] == most)
         is_young = self._loop.time() - oldest.since < _YOUNG_S
         if is_young and len(self._half_open) < self._burst_max:
             return
@@ -195,11 +195,11 @@ class Listener:
         elif oldest.task is not None and not oldest.is_made:
             oldest.task.cancel()
 
-    def _is_over(self, one: _HalfOpen) -> bool:
+    def _is_over(self, half_open: _HalfOpen) -> bool:
         """Return whether a connection is no longer half-open: it has ended, or its other end is known."""
-        if one.transport is None:
-            return one.task is not None and one.task.done()
-        return one.transport.is_closing() or self._is_known(one.protocol)
+        if half_open.transport is None:
+            return half_open.task is not None and half_open.task.done()
+        return half_open.transport.is_closing() or self._is_known(half_open.protocol)
 
     async def _open(self, accepted: socket.socket, half_open: _HalfOpen) -> None:
         """Do the TLS handshake, if TLS is configured, and connect the socket with its protocol."""
@@ -208,8 +208,8 @@ class Listener:
         try:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             async with asyncio.timeout(self._handshake_s):
-                if self._has_proxy and (told := await read_proxy_header(self._loop, accepted)) is not None:
-                    source, half_open.source = told, source_of(told[0])
+                if self._has_proxy and (declared := await read_proxy_header(self._loop, accepted)) is not None:
+                    source, half_open.source = declared, source_of(declared[0])
                 if tls is not None and not await self._speaks_tls(accepted):
                     self._refuse_plaintext(accepted, source)
                     return

@@ -109,7 +109,11 @@ def listed(names: Iterable[str], count: int | None = None) -> str:
 
 def one_line(text: str) -> str:
     """Escape characters that are not printable. Other nodes choose names and reasons, and must not forge log lines."""
-    return text if text.isprintable() else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+    return (
+        text
+        if text.isprintable()
+        else "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+    )
 
 
 class Damper(logging.Filter):
@@ -143,15 +147,15 @@ class Damper(logging.Filter):
 
     def _window(self, key: object, now: float) -> list[float]:
         """Return the counts of the present window of a key. A new window keeps the count of lines left out."""
-        found = self._seen.get(key)
-        if found is None:
-            found = self._seen[key] = [now, 0, 0]
-        elif now - found[0] >= self.WINDOW_S:
-            found[0], found[1] = now, 0
+        counts = self._seen.get(key)
+        if counts is None:
+            counts = self._seen[key] = [now, 0, 0]
+        elif now - counts[0] >= self.WINDOW_S:
+            counts[0], counts[1] = now, 0
         self._seen.move_to_end(key)
         if len(self._seen) > self.KEYS_MAX:
             self._seen.popitem(last=False)
-        return found
+        return counts
 
 
 class PlainLines(logging.Formatter):
@@ -179,7 +183,7 @@ class JsonLines(logging.Formatter):
         event, parts = EVENTS.get(str(record.msg), ("other", ()))
         values = record.args if isinstance(record.args, tuple) else ()
         at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        told: dict[str, object] = {
+        fields: dict[str, object] = {
             "time": f"{at}.{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "event": event,
@@ -191,12 +195,14 @@ class JsonLines(logging.Formatter):
         }
         left_out = getattr(record, "left_out", 0)
         if left_out:
-            told["left_out"] = left_out
+            fields["left_out"] = left_out
         if record.exc_info:
-            told["trace"] = self.formatException(record.exc_info)
-        text = json.dumps(told, ensure_ascii=False)
+            fields["trace"] = self.formatException(record.exc_info)
+        text = json.dumps(fields, ensure_ascii=False)
         return (
-            text if text.isprintable() else "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
+            text
+            if text.isprintable()
+            else "".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in text)
         )
 
 

@@ -55,8 +55,8 @@ class Machine:
 
     def listen(self, host: str, port: int, backlog: int) -> socket.socket:
         """Return a listening, non-blocking socket on the first address of `host`. Raise OSError if that fails."""
-        family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        listening = socket.create_server(place[:2], family=family, backlog=backlog)
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listening = socket.create_server(address[:2], family=family, backlog=backlog)
         listening.setblocking(False)
         return listening
 
@@ -73,26 +73,26 @@ class Machine:
         errors: list[OSError] = []
         for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
             try:
-                one = socket.socket(family, kind, protocol)
+                connecting = socket.socket(family, kind, protocol)
             except OSError as failed:  # The kernel lacks the family of this address. Another address may do.
                 errors.append(failed)
                 continue
             try:
-                one.setblocking(False)
-                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                connecting.setblocking(False)
+                connecting.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 async with asyncio.timeout(connect_s):
-                    await loop.sock_connect(one, address)
+                    await loop.sock_connect(connecting, address)
             except TimeoutError:
-                one.close()
+                connecting.close()
                 errors.append(OSError(f"no answer within {connect_s:g} s"))
             except OSError as failed:
-                one.close()
+                connecting.close()
                 errors.append(failed)
             except BaseException:
-                one.close()
+                connecting.close()
                 raise
             else:
-                return one
+                return connecting
         raise telling(errors) if errors else OSError(f"{host} has no address")
 
 
@@ -101,8 +101,10 @@ def telling(errors: list[OSError]) -> OSError:
 
     Errors of `LACKING` are left out, if there are others.
     """
-    told = [one for one in errors if one.errno not in LACKING] or errors
-    return next((one for one in reversed(told) if not isinstance(one, ConnectionRefusedError)), told[-1])
+    telling_ones = [error for error in errors if error.errno not in LACKING] or errors
+    return next(
+        (error for error in reversed(telling_ones) if not isinstance(error, ConnectionRefusedError)), telling_ones[-1]
+    )
 
 
 MACHINE = Machine()
@@ -114,5 +116,5 @@ def machine() -> Machine:
         loop = asyncio.get_running_loop()
     except RuntimeError:
         return MACHINE
-    found: Machine = getattr(loop, "machine", MACHINE)
-    return found
+    of_loop: Machine = getattr(loop, "machine", MACHINE)
+    return of_loop

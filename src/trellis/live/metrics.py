@@ -48,15 +48,15 @@ class Exposition:
         self._family(name, about, "info" if self.is_open else "gauge", [(labels, 1)])
 
     def histogram(
-        self, name: str, about: str, bounds: tuple[float, ...], found: Iterable[tuple[Labels, list[int], float]]
+        self, name: str, about: str, bounds: tuple[float, ...], histograms: Iterable[tuple[Labels, list[int], float]]
     ) -> None:
         """Add a family of histograms.
 
-        `bounds` are the upper bounds of the buckets, without infinity. `found` has for each histogram its labels, the
+        `bounds` are the upper bounds of the buckets, without infinity. An item of `histograms` has its labels, the
         number of observations in each bucket (one more than there are bounds), and the sum of all observations.
         """
         self._head(name, about, "histogram")
-        for labels, buckets, total in found:
+        for labels, buckets, total in histograms:
             so_far = 0
             for bound, count in zip((*bounds, float("inf")), buckets, strict=True):
                 so_far += count
@@ -91,16 +91,16 @@ class Exposition:
             self._lines.append(f"# UNIT {family} {unit}")
 
     def _sample(self, name: str, labels: Labels, value: float) -> None:
-        assert all(_NAME.fullmatch(one) for one in labels), f"{dict(labels)} has no names of labels"
-        told = ",".join(f'{label}="{_escape(text)}"' for label, text in labels.items())
-        self._lines.append(f"{name}{{{told}}} {_number(value)}" if told else f"{name} {_number(value)}")
+        assert all(_NAME.fullmatch(label) for label in labels), f"{dict(labels)} has no names of labels"
+        listed = ",".join(f'{label}="{_escape(text)}"' for label, text in labels.items())
+        self._lines.append(f"{name}{{{listed}}} {_number(value)}" if listed else f"{name} {_number(value)}")
 
 
 def accepts_openmetrics(accept: str) -> bool:
     """Return whether an Accept header prefers OpenMetrics 1.0 to plain text. An empty one does not; a tie does."""
     wishes = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
-    for one in accept.split(",")[:_ACCEPTED_MAX]:
-        kind, *rest = (part.strip().lower() for part in one.split(";"))
+    for accepted in accept.split(",")[:_ACCEPTED_MAX]:
+        kind, *rest = (part.strip().lower() for part in accepted.split(";"))
         given = dict(part.partition("=")[::2] for part in rest)
         try:
             quality = float(given.get("q", "1"))

@@ -3,7 +3,7 @@
 Each question uses a connection of its own, which is closed afterwards. Nothing is left behind: a node that takes the
 question for a peer is told goodbye, and subscriptions at a broker are removed. No question is repeated.
 
-A `place` is a host and a port. Every `timeout_s` is the limit of one question in seconds.
+An `address` is a host and a port. Every `timeout_s` is the limit of one question in seconds.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ class Greeting(msgspec.Struct, frozen=True):
 
 
 async def greet(
-    place: tuple[str, int], me: Address, cluster: str, overlay: str, tls: ssl.SSLContext | None, timeout_s: float
+    address: tuple[str, int], me: Address, cluster: str, overlay: str, tls: ssl.SSLContext | None, timeout_s: float
 ) -> Greeting:
-    """Say hello to the node at `place` in the name of `me`, and goodbye at once. Return its answer.
+    """Say hello to the node at `address` in the name of `me`, and goodbye at once. Return its answer.
 
     `me` must have incarnation 0, which is older than that of every running node. So a node to which the real owner of
     the name is connected refuses us, and keeps that stream. Otherwise it takes us for a peer until we say goodbye.
@@ -78,7 +78,7 @@ async def greet(
     writer: asyncio.StreamWriter | None = None
     try:
         async with asyncio.timeout(timeout_s):
-            reader, writer = await asyncio.open_connection(*place, ssl=tls)
+            reader, writer = await asyncio.open_connection(*address, ssl=tls)
             writer.write(pack_control(Hello(PROTOCOL, VERSION, cluster, overlay, me)))
             answer = await _first(reader)
             if isinstance(answer, Hello):
@@ -122,14 +122,14 @@ def _guess(tls: ssl.SSLContext | None) -> str:
     return "perhaps it speaks TLS, and [tls] is not configured here" if tls is None else "perhaps it is no Trellis node"
 
 
-async def names_shown(place: tuple[str, int], ca: str, timeout_s: float) -> list[str]:
+async def names_shown(address: tuple[str, int], ca: str, timeout_s: float) -> list[str]:
     """Return the names of nodes that a listener's certificate is made for.
 
     Raise OSError if it shows no certificate that `ca` has signed. We show no certificate, so the listener will refuse
     us afterwards, and nothing else can be learned on this connection.
     """
     async with asyncio.timeout(timeout_s):
-        _, writer = await asyncio.open_connection(*place, ssl=make_looking_context(ca))
+        _, writer = await asyncio.open_connection(*address, ssl=make_looking_context(ca))
     try:
         return names_of(writer.get_extra_info("peercert") or {})
     finally:
@@ -137,7 +137,7 @@ async def names_shown(place: tuple[str, int], ca: str, timeout_s: float) -> list
 
 
 async def shake_hands(
-    place: tuple[str, int], tls: ssl.SSLContext, timeout_s: float
+    address: tuple[str, int], tls: ssl.SSLContext, timeout_s: float
 ) -> Literal["accepted", "refused", "failed"]:
     """Return whether a listener accepts our certificate. "failed": there was no TLS handshake.
 
@@ -146,7 +146,7 @@ async def shake_hands(
     """
     try:
         async with asyncio.timeout(timeout_s):
-            reader, writer = await asyncio.open_connection(*place, ssl=tls)
+            reader, writer = await asyncio.open_connection(*address, ssl=tls)
     except OSError:
         return "failed"
     try:
@@ -161,16 +161,16 @@ async def shake_hands(
 
 
 async def what_listens(
-    place: tuple[str, int], tls: ssl.SSLContext | None, timeout_s: float, *, asks_mesh: bool = False
+    address: tuple[str, int], tls: ssl.SSLContext | None, timeout_s: float, *, asks_mesh: bool = False
 ) -> str:
-    """Return in words which port of a node listens at `place`, or an empty string if it is none that we know.
+    """Return in words which port of a node listens at `address`, or an empty string if it is none that we know.
 
     It is asked at the same time as a client port, as an admin port, as an MQTT listener and, with `asks_mesh`, as a
     mesh port. `tls` must be None if the listener does not speak TLS, and set if it does. Otherwise it logs errors.
     """
     asked = (_ask_client_port, _ask_admin_port, _ask_mqtt, *((_ask_mesh_port,) if asks_mesh else ()))
-    found = await asyncio.gather(*(_asked(one(place, tls), timeout_s) for one in asked))
-    return next((one for one in found if one), "")
+    answers = await asyncio.gather(*(_asked(ask(address, tls), timeout_s) for ask in asked))
+    return next((answer for answer in answers if answer), "")
 
 
 async def _asked(question: Coroutine[None, None, str], timeout_s: float) -> str:
@@ -182,8 +182,8 @@ async def _asked(question: Coroutine[None, None, str], timeout_s: float) -> str:
         return ""  # It is another kind of port.
 
 
-async def _ask_client_port(place: tuple[str, int], tls: ssl.SSLContext | None) -> str:
-    reader, writer = await asyncio.open_connection(*place, ssl=tls)
+async def _ask_client_port(address: tuple[str, int], tls: ssl.SSLContext | None) -> str:
+    reader, writer = await asyncio.open_connection(*address, ssl=tls)
     try:
         writer.write(pack_to_node(Greet(CLIENT_PROTOCOL, CLIENT_VERSION, "trellis-doctor")))
         splitter = Splitter(HELLO_BYTES_MAX)
@@ -196,8 +196,8 @@ async def _ask_client_port(place: tuple[str, int], tls: ssl.SSLContext | None) -
         writer.close()
 
 
-async def _ask_admin_port(place: tuple[str, int], tls: ssl.SSLContext | None) -> str:
-    client = HttpClient(show_address(*place), tls)
+async def _ask_admin_port(address: tuple[str, int], tls: ssl.SSLContext | None) -> str:
+    client = HttpClient(show_address(*address), tls)
     try:
         status, body = await client.get("/overlay.json", timeout_s=60.0)
     finally:
@@ -207,9 +207,9 @@ async def _ask_admin_port(place: tuple[str, int], tls: ssl.SSLContext | None) ->
     return "an admin port" if SPEAKS_TLS.encode() in body else "a web server"
 
 
-async def _ask_mesh_port(place: tuple[str, int], tls: ssl.SSLContext | None) -> str:
+async def _ask_mesh_port(address: tuple[str, int], tls: ssl.SSLContext | None) -> str:
     """Say hello with version 0, which every node refuses, so that no node takes us for a peer."""
-    reader, writer = await asyncio.open_connection(*place, ssl=tls)
+    reader, writer = await asyncio.open_connection(*address, ssl=tls)
     try:
         me = Address("trellis-doctor", 0, "127.0.0.1", 1)
         writer.write(pack_control(Hello(PROTOCOL, 0, "trellis-doctor", "", me)))
@@ -219,8 +219,8 @@ async def _ask_mesh_port(place: tuple[str, int], tls: ssl.SSLContext | None) -> 
         writer.close()
 
 
-async def _ask_mqtt(place: tuple[str, int], tls: ssl.SSLContext | None) -> str:
-    reader, writer = await asyncio.open_connection(*place, ssl=tls)
+async def _ask_mqtt(address: tuple[str, int], tls: ssl.SSLContext | None) -> str:
+    reader, writer = await asyncio.open_connection(*address, ssl=tls)
     try:
         writer.write(encode(p.V5, p.Connect(version=p.V5, client="", clean_start=True)))
         await _Packets(reader, p.V5).of(p.ConnAck)
@@ -241,7 +241,7 @@ class BrokerAnswer(msgspec.Struct, frozen=True):
 
 
 async def ask_broker(
-    place: tuple[str, int],
+    address: tuple[str, int],
     tls: ssl.SSLContext | None,
     user: str | None,
     password: bytes | None,
@@ -259,7 +259,7 @@ async def ask_broker(
     writer: asyncio.StreamWriter | None = None
     try:
         async with asyncio.timeout(timeout_s):
-            reader, writer = await asyncio.open_connection(*place, ssl=tls)
+            reader, writer = await asyncio.open_connection(*address, ssl=tls)
             packets = _Packets(reader, version)
             hello = p.Connect(version=version, client=client, clean_start=True, user=user, password=password)
             writer.write(encode(version, hello))
@@ -267,16 +267,16 @@ async def ask_broker(
             if answer.reason:
                 name = reasons.NAMES.get(answer.reason, hex(answer.reason))
                 return BrokerAnswer(failure=f"it refuses the connection: {name}")
-            found: list[tuple[str, str]] = []
-            for number, one in enumerate(filters, start=1):
-                writer.write(encode(version, p.Subscribe(number, (p.Asked(one, 0, retain_handling=2),))))
-                told = await packets.of(p.SubAck)
-                code = max(told.reasons, default=0)
+            refused: list[tuple[str, str]] = []
+            for number, topic_filter in enumerate(filters, start=1):
+                writer.write(encode(version, p.Subscribe(number, (p.Asked(topic_filter, 0, retain_handling=2),))))
+                suback = await packets.of(p.SubAck)
+                code = max(suback.reasons, default=0)
                 if code >= reasons.UNSPECIFIED:
-                    found.append((one, reasons.NAMES.get(code, hex(code))))
+                    refused.append((topic_filter, reasons.NAMES.get(code, hex(code))))
                     continue
                 # Sidecars learn subscriptions from the broker's log, so the log must show that ours has ended.
-                writer.write(encode(version, p.Unsubscribe(number, (one,))))
+                writer.write(encode(version, p.Unsubscribe(number, (topic_filter,))))
                 await packets.of(p.UnsubAck)
             heard = await _probe(packets, writer, version, client, min(_PROBE_S, timeout_s / 2))
             writer.write(encode(version, p.Disconnect()))
@@ -290,7 +290,7 @@ async def ask_broker(
     finally:
         if writer is not None:
             writer.close()
-    return msgspec.structs.replace(heard, refused=tuple(found))
+    return msgspec.structs.replace(heard, refused=tuple(refused))
 
 
 async def _probe(

@@ -54,10 +54,10 @@ async def read_proxy_header(loop: asyncio.AbstractEventLoop, accepted: socket.so
 
 async def _exactly(loop: asyncio.AbstractEventLoop, accepted: socket.socket, count: int) -> bytes:
     """Return the next `count` bytes of a connection."""
-    found = bytearray()
-    while len(found) < count:
-        data = await loop.sock_recv(accepted, count - len(found))
+    received = bytearray()
+    while len(received) < count:
+        data = await loop.sock_recv(accepted, count - len(received))
         if not data:
             raise EOFError
-        found += data
-    return bytes(found)
+        received += data
+    return bytes(received)

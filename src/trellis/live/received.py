@@ -37,7 +37,7 @@ class Message(msgspec.Struct, frozen=True):
     sequence: int  # counts the publications of this node on this topic, from 1 after each start of the node
     payload: bytes
     mqtt: Mqtt | None = None  # set if an MQTT client published it, else None
-    position: int = 0  # Of a durable subscription: grows from message to message. 0: the subscription is not durable.
+    position: int = 0  # Grows with each message of a durable subscription. 0: the subscription is not durable.
 
 
 class Reader:

@@ -84,13 +84,15 @@ class Fleet:
     @property
     def topics(self) -> dict[NodeId, tuple[Topic, ...]]:
         """The topics of each node."""
-        return {name: told.topics for name, told in self.told.items()}
+        return {name: snapshot.topics for name, snapshot in self.told.items()}
 
     @property
     def links(self) -> set[Pair]:
         """The links that both ends report. The smaller name of each pair comes first."""
-        claims = {name: {link.peer for link in told.links} for name, told in self.told.items()}
-        return {(one, peer) for one, peers in claims.items() for peer in peers if one < peer and one in claims[peer]}
+        claims = {name: {link.peer for link in snapshot.links} for name, snapshot in self.told.items()}
+        return {
+            (node, peer) for node, peers in claims.items() for peer in peers if node < peer and node in claims[peer]
+        }
 
     async def look(self) -> None:
         """Read a snapshot of every node.
@@ -100,23 +102,23 @@ class Fleet:
         node leaves, has not joined or has restarted; later calls also if a node cannot be read any more.
         """
         first = not self._at
-        found = await asyncio.gather(*(self._read(client) for client in self._clients))
-        for client, told in zip(self._clients, found, strict=True):
-            if first and told.node in self._at:
-                what = f"node {told.node} answers there, and at {self._at[told.node].address} too"
+        snapshots = await asyncio.gather(*(self._read(client) for client in self._clients))
+        for client, snapshot in zip(self._clients, snapshots, strict=True):
+            if first and snapshot.node in self._at:
+                what = f"node {snapshot.node} answers there, and at {self._at[snapshot.node].address} too"
                 raise InputError(client.address, what, "name each node once")
-            self._at.setdefault(told.node, client)
-            self._take(client, told)
+            self._at.setdefault(snapshot.node, client)
+            self._take(client, snapshot)
         if not first:
             return
-        overlays = {told.overlay for told in found}
-        if len(overlays) != 1 or not all(one in OVERLAYS and OVERLAYS[one].takes_plans for one in overlays):
+        overlays = {snapshot.overlay for snapshot in snapshots}
+        if len(overlays) != 1 or not all(overlay in OVERLAYS and OVERLAYS[overlay].takes_plans for overlay in overlays):
             what = f"the overlay is {' and '.join(sorted(overlays))}, which chooses its links by itself"
             raise InputError("", what, "links can be changed in a mesh of OMen alone")
-        for told in found:
-            unknown = sorted({link.peer for link in told.links} - self.told.keys())
+        for snapshot in snapshots:
+            unknown = sorted({link.peer for link in snapshot.links} - self.told.keys())
             if unknown:
-                what = f"{told.node} is linked to {unknown[0]}, which is not among these nodes"
+                what = f"{snapshot.node} is linked to {unknown[0]}, which is not among these nodes"
                 raise InputError("", what, "name the admin ports of all nodes")
 
     async def _read(self, client: HttpClient) -> Snapshot:
@@ -133,16 +135,16 @@ class Fleet:
             remedy = "name admin ports (admin_listen) of nodes that run"
             raise InputError(client.address, f"no node answers: {why}", remedy) from None
 
-    def _take(self, client: HttpClient, told: Snapshot) -> None:
+    def _take(self, client: HttpClient, snapshot: Snapshot) -> None:
         """Keep a snapshot. Raise MeshChanged if it shows that the mesh has changed."""
-        known = self.told.get(told.node)
-        if self._at.get(told.node) is not client:
-            raise MeshChanged(f"another node answers at {client.address}: {told.node}")
-        if told.leaving or not told.joined:
-            raise MeshChanged(f"node {told.node} {'leaves' if told.leaving else 'has not joined'}")
-        if known is not None and known.incarnation != told.incarnation:
-            raise MeshChanged(f"node {told.node} has restarted")
-        self.told[told.node] = told
+        known = self.told.get(snapshot.node)
+        if self._at.get(snapshot.node) is not client:
+            raise MeshChanged(f"another node answers at {client.address}: {snapshot.node}")
+        if snapshot.leaving or not snapshot.joined:
+            raise MeshChanged(f"node {snapshot.node} {'leaves' if snapshot.leaving else 'has not joined'}")
+        if known is not None and known.incarnation != snapshot.incarnation:
+            raise MeshChanged(f"node {snapshot.node} has restarted")
+        self.told[snapshot.node] = snapshot
 
     # Changing links
 
@@ -203,7 +205,7 @@ class Fleet:
         while True:
             for name in (u, v):
                 self._take(self._at[name], await self._read(self._at[name]))
-            asked = [one for one in self.told[u].requests if (one.change, one.peer) == (kind, v)]
+            asked = [request for request in self.told[u].requests if (request.change, request.peer) == (kind, v)]
             last = asked[-1] if asked else RequestTold(kind, v, "refused", f"node {u} does not know of the request")
             if last.state == "refused":
                 return last.why
@@ -215,7 +217,7 @@ class Fleet:
 
     def _is_over(self, do: str, u: NodeId, v: NodeId) -> bool:
         """Return whether both ends report the link (add), or neither does (remove)."""
-        claims = [any(link.peer == other for link in self.told[one].links) for one, other in ((u, v), (v, u))]
+        claims = [any(link.peer == peer for link in self.told[end].links) for end, peer in ((u, v), (v, u))]
         return all(claims) if do == "add" else not any(claims)
 
     async def _ask(self, name: NodeId, method: str, path: str) -> tuple[int, bytes]:
@@ -234,20 +236,20 @@ class Fleet:
         """
         u, v = pair
         near: dict[NodeId, list[NodeId]] = {}
-        for one, other in self.links - {pair}:
-            near.setdefault(one, []).append(other)
-            near.setdefault(other, []).append(one)
-        found: dict[NodeId, None] = {}
-        wanted = {name: set(told.topics) for name, told in self.told.items()}
+        for first, second in self.links - {pair}:
+            near.setdefault(first, []).append(second)
+            near.setdefault(second, []).append(first)
+        nodes: dict[NodeId, None] = {}
+        wanted = {name: set(snapshot.topics) for name, snapshot in self.told.items()}
         for topic in sorted(wanted[u] & wanted[v]):
-            way = _way(u, v, near, lambda name, topic=topic: topic in wanted[name], found)  # type: ignore[misc]
-            if way is None:
-                return list(found), topic
-            found.update(dict.fromkeys(way))
-        return list(found), None
+            path = _path(u, v, near, lambda name, topic=topic: topic in wanted[name], nodes)  # type: ignore[misc]
+            if path is None:
+                return list(nodes), topic
+            nodes.update(dict.fromkeys(path))
+        return list(nodes), None
 
 
-def _way(
+def _path(
     start: NodeId,
     goal: NodeId,
     near: dict[NodeId, list[NodeId]],
@@ -267,10 +269,10 @@ def _way(
             continue
         before[node] = last
         if node == goal:
-            way = []
+            path = []
             while (last := before[node]) is not None:
-                way.append(node := last)
-            return way[:-1]
+                path.append(node := last)
+            return path[:-1]
         for peer in sorted(near.get(node, ())):
             if peer not in before and is_on(peer):
                 (queue.appendleft if peer in known else queue.append)((peer, node))

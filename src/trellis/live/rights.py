@@ -22,16 +22,16 @@ def named(who: Who) -> str:
     return "a client that has proven no user" if who.user is None else f"user {one_line(who.user[:64])}"
 
 
-def judged_topic(one: Deliver) -> str | None:
+def judged_topic(effect: Deliver) -> str | None:
     """Return the topic that decides which clients may read a message. None: no client may.
 
     For a message of an MQTT client it is the whole MQTT topic. None is returned for messages between MQTT listeners.
     They contain retained messages of many topics, and no client needs them.
     """
-    if not one.payload.startswith(MAGIC):
-        return one.topic
+    if not effect.payload.startswith(MAGIC):
+        return effect.topic
     try:
-        said = unwrap(one.payload)
+        said = unwrap(effect.payload)
     except WireError:
         return None
     return said.topic if isinstance(said, Envelope) else None
@@ -53,7 +53,7 @@ def may_subscribe(access: Access, who: Who, topic: Topic) -> bool:
 def may_connect(access: Access, user: str | None, clients: Collection[Stream]) -> bool:
     """Return whether the quota of a user allows it one more connection. `clients` are all that are connected."""
     limit = access.quotas.limits(user).get("user connections", LIMIT_MAX)
-    return sum(one.tag.who.user == user for one in clients) < limit
+    return sum(client.tag.who.user == user for client in clients) < limit
 
 
 def is_beyond_quota(access: Access, who: Who, stream: Stream, clients: Collection[Stream]) -> bool:
@@ -62,4 +62,7 @@ def is_beyond_quota(access: Access, who: Who, stream: Stream, clients: Collectio
     if len(stream.tag.topics) >= limits.get("client subscriptions", LIMIT_MAX):
         return True
     most = limits.get("user subscriptions")
-    return most is not None and sum(len(one.tag.topics) for one in clients if one.tag.who.user == who.user) >= most
+    return (
+        most is not None
+        and sum(len(client.tag.topics) for client in clients if client.tag.who.user == who.user) >= most
+    )

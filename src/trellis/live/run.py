@@ -67,8 +67,8 @@ async def run_node(config: NodeConfig, is_up: Callable[[dict[str, object]], None
     await node.start()
     node.pauses = Pauses(loop)
     _collect_less()
-    for one in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(one, on_signal)
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_number, on_signal)
     about: dict[str, object] = {
         "name": node.name,
         "cluster": config.cluster,

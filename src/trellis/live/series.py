@@ -81,10 +81,10 @@ _MQTT_CUT = (
     *(name for value, name in sorted(reasons.NAMES.items()) if value >= 128),
 )
 MQTT_HAPPENED = (
-    *(slug(one) for one in _MQTT_HOST),
-    *(slug(f"sidecar {one}") for one in _MQTT_SIDECAR),
-    *(slug(f"directory {one}") for one in _MQTT_DIRECTORY),
-    *(slug(f"cut {one}") for one in _MQTT_CUT),
+    *(slug(name) for name in _MQTT_HOST),
+    *(slug(f"sidecar {name}") for name in _MQTT_SIDECAR),
+    *(slug(f"directory {name}") for name in _MQTT_DIRECTORY),
+    *(slug(f"cut {name}") for name in _MQTT_CUT),
     "closed",  # streams that this node ended, with a reason that the client was told
 )
 
@@ -141,21 +141,21 @@ def _overlay(page: Exposition, node: LiveNode) -> None:
 def _union(bitsets: Iterable[int]) -> int:
     """Return the topics of any of the sets. A set of topics is an int with one bit for each."""
     union = 0
-    for one in bitsets:
-        union |= one
+    for bitset in bitsets:
+        union |= bitset
     return union
 
 
 def _health(page: Exposition, node: LiveNode) -> None:
-    found = Counter(one.kind for one in node.health.complaints())
-    page.gauge("trellis_healthy", "1 while /healthz says ok.", int(not found))
-    page.gauge("trellis_complaints", "Reasons why /healthz does not say ok, by kind.", _each("kind", KINDS, found))
+    kinds = Counter(complaint.kind for complaint in node.health.complaints())
+    page.gauge("trellis_healthy", "1 while /healthz says ok.", int(not kinds))
+    page.gauge("trellis_complaints", "Reasons why /healthz does not say ok, by kind.", _each("kind", KINDS, kinds))
     page.counter("trellis_canaries_total", "Canary publications of this node.", node.health.canary.sent)
     page.counter("trellis_canaries_answered_total", "Canaries whose home answered.", node.health.canary.answered)
 
 
 def _mends(page: Exposition, node: LiveNode) -> None:
-    running = Counter(one.cause for one, _ in node.repairs.open.values())
+    running = Counter(repair.cause for repair, _ in node.repairs.open.values())
     page.gauge("trellis_mends_running", "Repairs under way here.", _each("cause", CAUSES, running))
     page.histogram(
         "trellis_mend_seconds",
@@ -208,43 +208,43 @@ _INTERNAL = {
 }
 
 
-def of_clients(found: Mapping[str, int], key: str) -> int:
+def of_clients(metrics: Mapping[str, int], key: str) -> int:
     """Return a counter of `Delivery.metrics()` without the messages that nodes publish to each other."""
-    return found[key] - found.get(f"{key}_internal", 0)
+    return metrics[key] - metrics.get(f"{key}_internal", 0)
 
 
 def _delivery(page: Exposition, node: LiveNode) -> None:
-    found = node.mesh.delivery.metrics()
+    metrics = node.mesh.delivery.metrics()
     for key, about in _COUNTERS.items():
-        page.counter(f"trellis_{key}_total", about, of_clients(found, key))
+        page.counter(f"trellis_{key}_total", about, of_clients(metrics, key))
     for key, about in _INTERNAL.items():
-        page.counter(f"trellis_internal_{key}_total", about, found[f"{key}_internal"])
-    page.counter("trellis_pushes_total", "Messages that came in whole from neighbors.", found["pushes_in"])
-    ratio = found["pushes_in"] / found["delivered"] if found["delivered"] else 0.0
+        page.counter(f"trellis_internal_{key}_total", about, metrics[f"{key}_internal"])
+    page.counter("trellis_pushes_total", "Messages that came in whole from neighbors.", metrics["pushes_in"])
+    ratio = metrics["pushes_in"] / metrics["delivered"] if metrics["delivered"] else 0.0
     page.gauge("trellis_sends_per_delivery", "Messages that came in, by messages handed over, since the start.", ratio)
     for key, (name, about) in _GAUGES.items():
-        page.gauge(f"trellis_{name}", about, found[key])
+        page.gauge(f"trellis_{name}", about, metrics[key])
 
 
 def _streams(page: Exposition, node: LiveNode) -> None:
     peers, port = node.transport, node.client_port
     page.gauge("trellis_peer_streams", "Streams to other nodes.", len(peers.peers))
     versions = Counter(str(stream.tag.version) for stream in peers.peers.values())
-    listed = tuple(str(one) for one in range(1, VERSION + 1))
+    listed = tuple(str(version) for version in range(1, VERSION + 1))
     by_version = _each("version", listed, versions)
     page.gauge("trellis_peers_by_version", "Streams to other nodes, by the protocol spoken on them.", by_version)
     page.gauge("trellis_clients", "Clients that are connected.", len(port.clients))
     queues: Samples = []
     queued_bytes: Samples = []
     for who, streams in (("peers", list(peers.peers.values())), ("clients", list(port.streams))):
-        queues.append(({"to": who}, sum(len(one.outbox) for one in streams)))
-        queued_bytes.append(({"to": who}, sum(one.outbox.bytes for one in streams)))
+        queues.append(({"to": who}, sum(len(stream.outbox) for stream in streams)))
+        queued_bytes.append(({"to": who}, sum(stream.outbox.bytes for stream in streams)))
     page.gauge("trellis_queue_frames", "Frames that wait for slow readers.", queues)
     page.gauge("trellis_queue_bytes", "Their bytes.", queued_bytes)
     cuts: Samples = []
     for who, counters in (("peer", peers.counters), ("client", port.counters)):
-        found = _each("reason", CUT[who], _behind("cut ", counters))
-        cuts += [({"who": who, **labels}, count) for labels, count in found]
+        samples = _each("reason", CUT[who], _behind("cut ", counters))
+        cuts += [({"who": who, **labels}, count) for labels, count in samples]
     page.counter("trellis_cut_off_total", "Streams that this node ended, and why.", cuts)
     refusals = _each("reason", REFUSED, _behind("refused ", peers.counters))
     page.counter("trellis_refused_total", "Streams to this node that peers refused, and why.", refusals)
@@ -253,7 +253,9 @@ def _streams(page: Exposition, node: LiveNode) -> None:
     page.counter(
         "trellis_streams_broken_total", "Streams to peers that broke without a word.", peers.counters["broken"]
     )
-    denied: Samples = [({"what": one}, port.counters[f"{one} denied"]) for one in ("reads", "subscriptions", "writes")]
+    denied: Samples = [
+        ({"what": what}, port.counters[f"{what} denied"]) for what in ("reads", "subscriptions", "writes")
+    ]
     page.counter("trellis_denied_total", "What the access list denied to clients of the client port.", denied)
     page.counter("trellis_client_messages_total", "Messages given to clients.", port.counters["delivered"])
 
@@ -262,13 +264,16 @@ def _traffic(page: Exposition, node: LiveNode) -> None:
     union = get_args(union_of(node.config.overlay))
     # A message that travels in pieces is counted under its own kind. The messages that give or ask for pieces are
     # counted only when they go out.
-    for way, traffic, kinds_there in (("in", node.traffic_in, union), ("out", node.traffic_out, (*union, Give, Want))):
+    for direction, traffic, kinds_there in (
+        ("in", node.traffic_in, union),
+        ("out", node.traffic_out, (*union, Give, Want)),
+    ):
         kinds = sorted((str(kind.__struct_config__.tag), kind) for kind in kinds_there)
-        told = "Messages of each kind that came in" if way == "in" else "Messages of each kind that went out"
+        about = "Messages of each kind that came in" if direction == "in" else "Messages of each kind that went out"
         counts: Samples = [({"kind": tag}, traffic.get(kind, (0, 0))[0]) for tag, kind in kinds]
         sizes: Samples = [({"kind": tag}, traffic.get(kind, (0, 0))[1]) for tag, kind in kinds]
-        page.counter(f"trellis_messages_{way}_total", f"{told}.", counts)
-        page.counter(f"trellis_bytes_{way}_total", f"{told}, in bytes.", sizes)
+        page.counter(f"trellis_messages_{direction}_total", f"{about}.", counts)
+        page.counter(f"trellis_bytes_{direction}_total", f"{about}, in bytes.", sizes)
 
 
 def _pieces(page: Exposition, node: LiveNode) -> None:
@@ -282,12 +287,12 @@ def _pieces(page: Exposition, node: LiveNode) -> None:
 
 
 def _mqtt(page: Exposition, node: LiveNode) -> None:
-    found = node.mqtt.metrics() if node.mqtt is not None else {}
+    metrics = node.mqtt.metrics() if node.mqtt is not None else {}
     happened: Counter[str] = Counter()
-    for key, count in found.items():
+    for key, count in metrics.items():
         if key not in MQTT_NOW:
             happened["closed" if key.startswith("closed ") else slug(key)] += count
-    now: Samples = [({"what": slug(key)}, found.get(key, 0)) for key in MQTT_NOW]
+    now: Samples = [({"what": slug(key)}, metrics.get(key, 0)) for key in MQTT_NOW]
     page.gauge("trellis_mqtt_held", "What the MQTT listener holds.", now)
     page.counter(
         "trellis_mqtt_total",
@@ -297,14 +302,16 @@ def _mqtt(page: Exposition, node: LiveNode) -> None:
 
 
 def _certificates(page: Exposition, node: LiveNode) -> None:
-    found = node.credentials()
+    credentials = node.credentials()
     ends: list[tuple[Labels, float]] = [
-        ({"section": one.what, "file": file}, until_s) for one in found for file, until_s in one.now.expires_s.items()
+        ({"section": credential.what, "file": file}, until_s)
+        for credential in credentials
+        for file, until_s in credential.now.expires_s.items()
     ]
     about = "When a certificate ends, in seconds since 1970; of several authorities the first one."
     page.gauge("trellis_certificate_expires_seconds", about, ends)
     about = "1 while new files of certificates cannot be used and the old ones stay in use."
-    page.gauge("trellis_certificate_reload_failed", about, int(any(one.trouble for one in found)))
+    page.gauge("trellis_certificate_reload_failed", about, int(any(credential.trouble for credential in credentials)))
 
 
 def _process(page: Exposition, node: LiveNode) -> None:
@@ -324,7 +331,7 @@ def _behind(prefix: str, counters: Mapping[str, int]) -> dict[str, int]:
     return {key.removeprefix(prefix): count for key, count in counters.items() if key.startswith(prefix)}
 
 
-def _each(label: str, listed: tuple[str, ...], found: Mapping[Any, int]) -> Samples:
+def _each(label: str, listed: tuple[str, ...], counts: Mapping[Any, int]) -> Samples:
     """Return one sample for each value of the list, and one, labelled `other`, for all other values."""
-    rest = sum(count for key, count in found.items() if key not in listed)
-    return [*(({label: one}, found.get(one, 0)) for one in listed), ({label: "other"}, rest)]
+    rest = sum(count for key, count in counts.items() if key not in listed)
+    return [*(({label: value}, counts.get(value, 0)) for value in listed), ({label: "other"}, rest)]

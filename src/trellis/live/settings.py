@@ -39,7 +39,7 @@ def read_value(key: str, kind: Any, text: str) -> object:
         return _toml(key, text, text)
     if text[:1] in ('"', "'"):
         return _toml(key, f"[{text}]", text)
-    return [one.strip() for one in text.split(",") if one.strip()]
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _toml(key: str, text: str, given: str) -> object:
@@ -53,23 +53,25 @@ def _toml(key: str, text: str, given: str) -> object:
 def unknown_key(where: str, key: str, known: Sequence[str]) -> InputError:
     """Return the error about an unknown key. It names the most similar keys of `known`."""
     last = key.rpartition(".")[2]
-    same = [one for one in known if one.rpartition(".")[2] == last]
+    same = [known_key for known_key in known if known_key.rpartition(".")[2] == last]
     near = [*same, *get_close_matches(key, known, _NEAREST_MAX, 0.7)][:_NEAREST_MAX]
     meant = f"perhaps {' or '.join(dict.fromkeys(near))} is meant; " if near else ""
     return InputError(where, f'there is no key "{key}"', f"{meant}{_ALL_KEYS}")
 
 
-def unknown_field(told: str) -> str | None:
+def unknown_field(text: str) -> str | None:
     """Return the unknown field that an error text of msgspec names; None if the error is another one."""
-    found = _UNKNOWN.search(told)
-    return found[1] if found else None
+    named = _UNKNOWN.search(text)
+    return named[1] if named else None
 
 
-def bad_value(where: str, told: str, value: object, kind: Any) -> InputError:
-    """Return the error about a value that does not fit its key. `told` is the error text of msgspec."""
+def bad_value(where: str, error_text: str, value: object, kind: Any) -> InputError:
+    """Return the error about a value that does not fit its key. `error_text` comes from msgspec."""
     shown = f'"{value}"' if isinstance(value, str) else str(value)
     if get_origin(kind) is Literal:
         return InputError(where, f"{shown} is not one of its values", f"give {' or '.join(map(str, get_args(kind)))}")
-    expected = _EXPECTED.search(told)
+    expected = _EXPECTED.search(error_text)
     what, remedy = _FAULTS.get(expected[1] if expected else "", ("", ""))
-    return InputError(where, f"{shown} {what}", remedy) if what else InputError(where, f"{shown}: {told}", _ALL_KEYS)
+    return (
+        InputError(where, f"{shown} {what}", remedy) if what else InputError(where, f"{shown}: {error_text}", _ALL_KEYS)
+    )

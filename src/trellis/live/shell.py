@@ -184,8 +184,8 @@ class LiveNode:
 
     def credentials(self) -> list[Credentials]:
         """Return the certificates that this node has: those of [tls], and those of the MQTT listener."""
-        found = (self.tls, self.mqtt.tls if self.mqtt is not None else None)
-        return [one for one in found if one is not None]
+        both = (self.tls, self.mqtt.tls if self.mqtt is not None else None)
+        return [credentials for credentials in both if credentials is not None]
 
     def reload(self) -> None:
         """Read certificates and access files again now, whether or not they have changed.
@@ -197,8 +197,8 @@ class LiveNode:
         self._read_files(at_once=True)
 
     def _read_files(self, *, at_once: bool) -> None:
-        for one in self.credentials():
-            one.look(at_once=at_once)
+        for credentials in self.credentials():
+            credentials.look(at_once=at_once)
         if self.gate.files and self.gate.look(at_once=at_once) and self.mqtt is not None:
             self.mqtt.rules_changed()
 
@@ -361,8 +361,8 @@ class LiveNode:
 
     def is_confirmed(self, topic: Topic) -> bool:
         """Return whether this node subscribes to a topic, and its subscription is confirmed now."""
-        found = self.mesh.delivery.state.topics.get(topic)
-        return found is not None and found.is_wanted and found.was_confirmed and found.is_confirmed
+        state = self.mesh.delivery.state.topics.get(topic)
+        return state is not None and state.is_wanted and state.was_confirmed and state.is_confirmed
 
     def metrics(self) -> dict[str, int]:
         """Return all counters of the node by name, for tests."""

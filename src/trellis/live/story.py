@@ -157,7 +157,9 @@ class Story:
         missing = self._lost_topics & overlay.interest
         for interest in overlay.neighbors().values():
             missing &= ~interest
-        if any(one.cause in _TOLD for one, _ in node.repairs.open.values()) or (missing and after_s < WHOLE_S_MAX):
+        if any(repair.cause in _TOLD for repair, _ in node.repairs.open.values()) or (
+            missing and after_s < WHOLE_S_MAX
+        ):
             return
         alone = overlay.table.topics(missing)
         rest = f"; topics that only this node has: {listed(alone)}" if alone else ""

@@ -195,8 +195,8 @@ class Stream(asyncio.Protocol):
 
     def certificate(self) -> Mapping[str, Any]:
         """Return the certificate of the other end in the form of `SSLSocket.getpeercert`; empty if there is none."""
-        found = self._transport.get_extra_info("peercert") if self._transport is not None else None
-        return found or {}
+        certificate = self._transport.get_extra_info("peercert") if self._transport is not None else None
+        return certificate or {}
 
     def notice_death(self, silent_s: float) -> None:
         """Make the kernel end the connection if the other end acknowledges nothing for `silent_s` seconds."""

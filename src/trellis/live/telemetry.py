@@ -81,14 +81,14 @@ class Telemetry:
 
     def published(self, topic: str, size: int) -> None:
         """Count a publication of `size` bytes."""
-        found = self._published.get(topic)
-        if found is None:
+        counts = self._published.get(topic)
+        if counts is None:
             if len(self._published) >= TOPICS_MAX:
                 self.counters["left_out"] += 1
                 return
-            found = self._published[topic] = [0, 0]
-        found[0] += 1
-        found[1] += size
+            counts = self._published[topic] = [0, 0]
+        counts[0] += 1
+        counts[1] += size
 
     def look(self) -> None:
         """Write the changes and sums since the last lines. Called once per interval."""
@@ -141,7 +141,7 @@ class Telemetry:
                 self._turn()
                 self._begins = True
             if self._begins:
-                in_force = [self._line("subscribe", topic=one) for one in sorted(self._told)]
+                in_force = [self._line("subscribe", topic=topic) for topic in sorted(self._told)]
                 lines = [self._line("join"), *in_force, *lines]
             self._append(b"".join(lines))
         except OSError as error:
@@ -172,12 +172,12 @@ class Telemetry:
 
     def _turn(self) -> None:
         """Rename the full file and those before it. The oldest is overwritten."""
-        for place in range(self.config.files_max - 1, 0, -1):
-            older = self.path if place == 1 else self._aside(place - 1)
+        for number in range(self.config.files_max - 1, 0, -1):
+            older = self.path if number == 1 else self._aside(number - 1)
             if older.exists():
-                older.replace(self._aside(place))
+                older.replace(self._aside(number))
         self.path.unlink(missing_ok=True)  # only if `files_max` is 1; else it was renamed
 
-    def _aside(self, place: int) -> Path:
+    def _aside(self, number: int) -> Path:
         """Return the path of the renamed file with this number."""
-        return self.path.with_name(f"{self.path.name}.{place}")
+        return self.path.with_name(f"{self.path.name}.{number}")

@@ -153,8 +153,8 @@ def _why_no_pair(error: ssl.SSLError, prefix: str, cert: str, key: str) -> Input
         return InputError(f"{prefix}cert", f"{cert} holds no certificate in PEM", "name a certificate's PEM file")
     if b"PRIVATE KEY-----" not in Path(key).read_bytes():
         return InputError(f"{prefix}key", f"{key} holds no private key in PEM", "name the key of the certificate")
-    told = (error.reason or str(error)).lower().replace("_", " ")
-    return InputError(f"{prefix}cert", f"{cert} cannot be used with {key}: {told}", "make both again")
+    reason = (error.reason or str(error)).lower().replace("_", " ")
+    return InputError(f"{prefix}cert", f"{cert} cannot be used with {key}: {reason}", "make both again")
 
 
 def _holds_certificate(path: str) -> bool:
@@ -187,13 +187,13 @@ def load_node(config: TlsConfig, name: str, *, at_any_time: bool = False) -> Loa
     try:
         mine = _shown(server, client, checks_time=False)
     except ssl.SSLError as error:
-        told = error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else why_no_tls(error)
-        raise InputError("tls.cert", f"{config.cert} is not accepted with {config.ca}: {told}", renew) from None
+        reason = error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else why_no_tls(error)
+        raise InputError("tls.cert", f"{config.cert} is not accepted with {config.ca}: {reason}", renew) from None
     if name not in names_of(mine):
         raise InputError("tls.cert", f"{config.cert}: {_shows_another(mine, name)}", _renew(name))
     if not at_any_time:
         _check_time(server, client, "tls.", mine, config.cert, renew)
-    ends = [_seconds(one["notAfter"]) for one in accepting.get_ca_certs()]
+    ends = [_seconds(authority["notAfter"]) for authority in accepting.get_ca_certs()]
     expires = {"cert": _seconds(mine["notAfter"]), **({"ca": min(ends)} if ends else {})}
     return Loaded(accepting, dialling, expires, _seconds(mine["notBefore"]))
 
@@ -261,10 +261,10 @@ def _shown(server: ssl.SSLContext, client: ssl.SSLContext, *, checks_time: bool)
     ends = [client.wrap_bio(down, up, server_side=False), server.wrap_bio(up, down, server_side=True)]
     waiting = list(ends)
     for _ in range(10):  # Three turns are enough.
-        for one in list(waiting):
+        for end in list(waiting):
             try:
-                one.do_handshake()
-                waiting.remove(one)
+                end.do_handshake()
+                waiting.remove(end)
             except ssl.SSLWantReadError:
                 pass
     if waiting:
@@ -298,7 +298,7 @@ class Credentials:
 
         `node` is the node's name, for logs. `what` is the section of node.toml that names the files: "tls" or "mqtt".
         """
-        self.node, self.what, self.files = node, what, tuple(one for one in files if one)
+        self.node, self.what, self.files = node, what, tuple(path for path in files if path)
         self.trouble = ""  # why the newest files are not in use. Empty: they are.
         self.reloads = 0  # number of times that new files were loaded
         self._load = load
@@ -312,26 +312,28 @@ class Credentials:
 
         If they have, they may still be being copied, and the next look loads them. `at_once`: load them in any case.
         """
-        found = self._signature()
-        is_settled, self._seen = found == self._seen, found
-        if not at_once and found == self._loaded:
+        present = self._signature()
+        is_settled, self._seen = present == self._seen, present
+        if not at_once and present == self._loaded:
             self.trouble = ""  # New files that could not be used were replaced by the old ones.
         elif at_once or is_settled:
-            self._reload(found)
+            self._reload(present)
 
     def complaints(self) -> list[str]:
         """Return a sentence for each file in use that has expired, or is not valid yet since the clock went back."""
-        told = [f"{self.what}.{key} has ended on {day}: renew it" for key, day, left_s in self._ends() if left_s <= 0]
+        sentences = [
+            f"{self.what}.{key} has ended on {day}: renew it" for key, day, left_s in self._ends() if left_s <= 0
+        ]
         if self.now.begins_s > wall_s():
             begins = show_date(self.now.begins_s)
-            told.append(f"{self.what}.cert is not valid before {begins}: set this machine's clock, or renew it")
-        return told
+            sentences.append(f"{self.what}.cert is not valid before {begins}: set this machine's clock, or renew it")
+        return sentences
 
     def warnings(self) -> list[str]:
         """Return sentences about files that expire soon, and about new files that cannot be used."""
         soon = [(key, day) for key, day, left_s in self._ends() if 0 < left_s < SOON_S]
-        told = [f"{self.what}.{key} ends on {day}: renew it" for key, day in soon]
-        return [*told, *([f"new files of {self.what} are not in use: {self.trouble}"] if self.trouble else [])]
+        sentences = [f"{self.what}.{key} ends on {day}: renew it" for key, day in soon]
+        return [*sentences, *([f"new files of {self.what} are not in use: {self.trouble}"] if self.trouble else [])]
 
     def _ends(self) -> list[tuple[str, str, float]]:
         """Return for each file its key, the day on which it expires, and the seconds until then."""
@@ -340,8 +342,8 @@ class Credentials:
             for key, until_s in self.now.expires_s.items()
         ]
 
-    def _reload(self, found: tuple[object, ...]) -> None:
-        """Load the files, whose signature is `found`. If they cannot be used, log why and keep the old ones."""
+    def _reload(self, present: tuple[object, ...]) -> None:
+        """Load the files, whose signature is `present`. If they cannot be used, log why and keep the old ones."""
         try:
             self.now = self._load()
         except (InputError, OSError, ValueError) as error:  # ssl.SSLError is an OSError
@@ -349,7 +351,7 @@ class Credentials:
                 self.trouble = str(error)
                 log.warning("%s: new certificates cannot be used, the old ones stay: %s", self.node, error)
             return
-        self.trouble, self._loaded = "", found
+        self.trouble, self._loaded = "", present
         self.reloads += 1
         until = time.strftime("%Y-%m-%d", time.gmtime(self.now.expires_s["cert"]))
         log.info("%s: loaded new certificates of %s, valid until %s", self.node, self.what, until)
@@ -366,14 +368,14 @@ class Credentials:
 
 def signature(files: Sequence[str]) -> tuple[object, ...]:
     """Return a value that changes when a file is replaced, also behind a symbolic link, as Kubernetes does it."""
-    found: list[object] = []
+    states: list[object] = []
     for path in files:
         try:
             about = Path(path).stat()
-            found.append((about.st_dev, about.st_ino, about.st_mtime_ns, about.st_size))
+            states.append((about.st_dev, about.st_ino, about.st_mtime_ns, about.st_size))
         except OSError as error:
-            found.append(error.errno)
-    return tuple(found)
+            states.append(error.errno)
+    return tuple(states)
 
 
 def node_credentials(config: TlsConfig, name: str) -> Credentials | None:

@@ -345,8 +345,9 @@ class Transport:
         change is passed on to all other peers. So a peer may cause only as many changes as `addresses_left` allows.
         """
         latest = life_now() + _AHEAD
-        left, believed = self.addresses_left.left(peer), [one for one in addresses if one.incarnation <= latest]
-        before = {one.node: self.book.find(one.node) for one in believed if one.node in self.dials}
+        left = self.addresses_left.left(peer)
+        believed = [address for address in addresses if address.incarnation <= latest]
+        before = {address.node: self.book.find(address.node) for address in believed if address.node in self.dials}
         changes, left_out = self.book.learn(believed, self.peers, left)
         self.addresses_left.use(peer, changes)
         if left_out:
@@ -360,7 +361,7 @@ class Transport:
     def _tell_addresses(self, stream: Stream) -> None:
         """Send a peer the changes of the address book since it was last told."""
         ends: Ends = stream.tag
-        news = [one for one in self.book.since(ends.told) if one.node != ends.peer]
+        news = [address for address in self.book.since(ends.told) if address.node != ends.peer]
         ends.told = self.book.version
         for first in range(0, len(news), ADDRESSES_MAX):
             stream.send(pack_control(Addresses(tuple(news[first : first + ADDRESSES_MAX]))))
@@ -397,10 +398,10 @@ class Transport:
 
     def _make_room(self) -> bool:
         """Close the least recently used of the streams that no link needs. Return whether there was one."""
-        idle = [one for one in self.peers.values() if not self.is_linked(one.tag.peer)]
+        idle = [stream for stream in self.peers.values() if not self.is_linked(stream.tag.peer)]
         if not idle:
             return False
-        self._say_bye(min(idle, key=lambda one: one.tag.used))
+        self._say_bye(min(idle, key=lambda stream: stream.tag.used))
         return True
 
     def _say_bye(self, stream: Stream) -> None:

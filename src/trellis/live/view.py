@@ -118,40 +118,42 @@ class MeshView:
 
     # From a running mesh
 
-    def take(self, told: Snapshot, at_ms: int) -> None:
+    def take(self, snapshot: Snapshot, at_ms: int) -> None:
         """Take in the snapshot of a node. Links follow when `settle` is called."""
-        self.overlay = told.overlay
-        state: State = "leaving" if told.leaving else "up" if told.joined else "joining"
-        before = self.nodes.get(told.node)
-        if before is None or before.incarnation != told.incarnation or before.state not in LIVING:
+        self.overlay = snapshot.overlay
+        state: State = "leaving" if snapshot.leaving else "up" if snapshot.joined else "joining"
+        before = self.nodes.get(snapshot.node)
+        if before is None or before.incarnation != snapshot.incarnation or before.state not in LIVING:
             if before is not None and before.state in LIVING:
-                self.down(told.node, "down", at_ms)  # It has restarted between two snapshots.
-            fresh = before is None or before.incarnation != told.incarnation
-            past = frozenset(one.number for one in told.mends)
+                self.down(snapshot.node, "down", at_ms)  # It has restarted between two snapshots.
+            fresh = before is None or before.incarnation != snapshot.incarnation
+            past = frozenset(repair.number for repair in snapshot.mends)
             mended = before.mended if before is not None and not fresh else past
-            self.put(told.node, told.topics, at_ms, state=state, incarnation=told.incarnation)
-            self.nodes[told.node].mended = mended
-            self.nodes[told.node].counters = dict(told.counters)  # Only later increments count for `totals`.
+            self.put(snapshot.node, snapshot.topics, at_ms, state=state, incarnation=snapshot.incarnation)
+            self.nodes[snapshot.node].mended = mended
+            self.nodes[snapshot.node].counters = dict(snapshot.counters)  # Only later increments count for `totals`.
         else:
-            self.put(told.node, told.topics, at_ms, state=state, incarnation=told.incarnation)
-        seen = self.nodes[told.node]
-        seen.clients, seen.complaints = told.clients, told.complaints
-        for key, value in told.counters.items():
+            self.put(snapshot.node, snapshot.topics, at_ms, state=state, incarnation=snapshot.incarnation)
+        seen = self.nodes[snapshot.node]
+        seen.clients, seen.complaints = snapshot.clients, snapshot.complaints
+        for key, value in snapshot.counters.items():
             self.totals[key] += max(0, value - seen.counters.get(key, 0))
-        seen.counters = dict(told.counters)
-        seen.claims = frozenset(link.peer for link in told.links)
-        self._mends(seen, told)
+        seen.counters = dict(snapshot.counters)
+        seen.claims = frozenset(link.peer for link in snapshot.links)
+        self._mends(seen, snapshot)
 
-    def _mends(self, seen: Seen, told: Snapshot) -> None:
+    def _mends(self, seen: Seen, snapshot: Snapshot) -> None:
         """Make events of repairs that have begun or ended since the node's last snapshot."""
-        running = {one.number: _mend(seen.name, one, "began", one.at_ms) for one in told.mending}
+        running = {
+            repair.number: _repair_event(seen.name, repair, "began", repair.at_ms) for repair in snapshot.mending
+        }
         for number, data in running.items():
             if number not in seen.mending:
                 self._tell("mend", data)
-        for one in told.mends:
-            if one.number not in seen.mended:
-                self._tell("mend", _mend(seen.name, one, "ended", one.at_ms + (one.ms or 0)))
-        seen.mended = frozenset(one.number for one in told.mends)
+        for repair in snapshot.mends:
+            if repair.number not in seen.mended:
+                self._tell("mend", _repair_event(seen.name, repair, "ended", repair.at_ms + (repair.ms or 0)))
+        seen.mended = frozenset(repair.number for repair in snapshot.mends)
         seen.mending = running
 
     def settle(self, at_ms: int) -> None:
@@ -160,7 +162,7 @@ class MeshView:
         A link is up if both ends report it, or if one end does and the other is unknown. It is broken if one end
         reports it and the other is down.
         """
-        found: dict[Pair, LinkState] = {}
+        links: dict[Pair, LinkState] = {}
         for seen in list(self.nodes.values()):
             if seen.state not in LIVING:
                 if at_ms - seen.since_ms > FORGET_MS:
@@ -169,18 +171,18 @@ class MeshView:
             for peer in sorted(seen.claims):
                 if peer == seen.name:
                     continue
-                other = self.nodes.get(peer)
-                if other is None:
+                seen_peer = self.nodes.get(peer)
+                if seen_peer is None:
                     self.put(peer, (), at_ms, state="unknown")
-                    other = self.nodes[peer]
+                    seen_peer = self.nodes[peer]
                 pair = (seen.name, peer) if seen.name < peer else (peer, seen.name)
-                if other.state == "unknown" or (other.state in LIVING and seen.name in other.claims):
-                    found[pair] = "up"
-                elif other.state not in LIVING:
-                    found[pair] = "broken"
-        for pair in [pair for pair in self.links if pair not in found]:
+                if seen_peer.state == "unknown" or (seen_peer.state in LIVING and seen.name in seen_peer.claims):
+                    links[pair] = "up"
+                elif seen_peer.state not in LIVING:
+                    links[pair] = "broken"
+        for pair in [pair for pair in self.links if pair not in links]:
             self.link(*pair, "gone", at_ms)
-        for pair, state in found.items():
+        for pair, state in links.items():
             self.link(*pair, state, at_ms)
 
     # From a running mesh or a recording
@@ -234,7 +236,7 @@ class MeshView:
             "overlay": self.overlay,
             "nodes": [{**self._node(seen), **self._numbers(seen)} for seen in self.nodes.values()],
             "links": [[u, v, state] for (u, v), state in self.links.items()],
-            "mending": [one for seen in self.nodes.values() for one in seen.mending.values()],
+            "mending": [repair for seen in self.nodes.values() for repair in seen.mending.values()],
             "series": list(self.series),
             "past": [[kind, data] for kind, data in self.past],
         }
@@ -300,16 +302,16 @@ class MeshView:
             self.past.append((kind, {key: value for key, value in data.items() if key != "topics"}))
 
 
-def _mend(by: NodeId, one: ReportedRepair, state: str, at_ms: int) -> dict[str, Any]:
+def _repair_event(by: NodeId, repair: ReportedRepair, state: str, at_ms: int) -> dict[str, Any]:
     """Return the data of an event about a repair that the node `by` coordinates."""
     return {
         "at_ms": at_ms,
         "by": by,
-        "number": one.number,
-        "cause": one.cause,
-        "node": one.node,
+        "number": repair.number,
+        "cause": repair.cause,
+        "node": repair.node,
         "state": state,
-        "ms": one.ms,
+        "ms": repair.ms,
     }
 
 
@@ -326,17 +328,17 @@ def split_topics(view: MeshView) -> tuple[int, int]:
                 parent[topic, seen.name] = (topic, seen.name)
                 parts[topic] += 1
 
-    def root(one: tuple[Topic, NodeId]) -> tuple[Topic, NodeId]:
-        while parent[one] != one:
-            parent[one] = one = parent[parent[one]]
-        return one
+    def root(member: tuple[Topic, NodeId]) -> tuple[Topic, NodeId]:
+        while parent[member] != member:
+            parent[member] = member = parent[parent[member]]
+        return member
 
     topics = {seen.name: frozenset(seen.topics) for seen in view.nodes.values() if seen.state in MEMBERS}
     for (u, v), state in view.links.items():
         if state == "up" and u in topics and v in topics:
             for topic in topics[u] & topics[v]:
-                one, other = root((topic, u)), root((topic, v))
-                if one != other:
-                    parent[one] = other
+                first, second = root((topic, u)), root((topic, v))
+                if first != second:
+                    parent[first] = second
                     parts[topic] -= 1
     return sum(count > 1 for count in parts.values()), len(parts)

@@ -29,7 +29,7 @@ class Window:
         if count > self._seen:
             self._refused.append((now, count - self._seen))
             self._seen = count
-        self._refused = [one for one in self._refused if now - one[0] < _TOLD_S]
+        self._refused = [refusal for refusal in self._refused if now - refusal[0] < _TOLD_S]
         if not self._is_full:
             self._full_since = None
         elif self._full_since is None:

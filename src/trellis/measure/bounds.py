@@ -79,14 +79,14 @@ def _span(interests: Interests) -> int:
 @njit(cache=True, nogil=True)
 def _most_shared(node_offsets, node_topics, topic_offsets, topic_nodes, begin, most):  # type: ignore[no-untyped-def]
     shared = np.zeros(len(node_offsets) - 1, np.int32)
-    for place in range(len(most)):
-        n = begin + place
+    for index in range(len(most)):
+        n = begin + index
         topics = node_topics[node_offsets[n] : node_offsets[n + 1]]
         for topic in topics:
             for m in topic_nodes[topic_offsets[topic] : topic_offsets[topic + 1]]:
                 if m != n:
                     shared[m] += 1
-                    most[place] = max(most[place], shared[m])
+                    most[index] = max(most[index], shared[m])
         for topic in topics:
             for m in topic_nodes[topic_offsets[topic] : topic_offsets[topic + 1]]:
                 shared[m] = 0

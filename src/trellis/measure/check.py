@@ -47,17 +47,17 @@ class CheckResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain Python values, ready for `json.dumps`."""
-        found = self.connectivity
+        connectivity = self.connectivity
         return {
             "tco": self.is_tco,
             "nodes": self.nodes,
             "topics": self.topics,
             "subscriptions": self.subscriptions,
             "links": self.links,
-            "idle_links": found.idle_links,
-            "components": int(found.components.sum()),
-            "components_missing": found.missing,
-            "split_topics": len(found.split),
+            "idle_links": connectivity.idle_links,
+            "components": int(connectivity.components.sum()),
+            "components_missing": connectivity.missing,
+            "split_topics": len(connectivity.split),
             "split": [topic.to_json() for topic in self.split],
             "two_connected": self.is_two_connected,
             "cuts": None
@@ -96,16 +96,16 @@ def check_overlay(
     """
     if connectivity not in (1, 2):
         raise InputError("--connectivity", f"{connectivity} cannot be checked", "give 1 or 2")
-    found = topic_connectivity(interests, overlay)
+    connected = topic_connectivity(interests, overlay)
     return CheckResult(
         nodes=len(interests.nodes),
-        topics=int(np.count_nonzero(found.components)),
+        topics=int(np.count_nonzero(connected.components)),
         subscriptions=interests.subscriptions,
         links=len(overlay),
-        connectivity=found,
-        split=tuple(split_topics(interests, found, topics_max=SPLIT_MAX)),
+        connectivity=connected,
+        split=tuple(split_topics(interests, connected, topics_max=SPLIT_MAX)),
         degrees=degrees(overlay),
         degree_gini=gini(overlay.degrees),
-        diameters=topic_diameters(interests, overlay, connected=found, progress=progress) if diameters else None,
+        diameters=topic_diameters(interests, overlay, connected=connected, progress=progress) if diameters else None,
         cuts=find_cuts(interests, overlay, topics_max=SPLIT_MAX) if connectivity == 2 else None,
     )

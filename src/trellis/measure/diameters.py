@@ -126,9 +126,9 @@ def _renumber(offsets, first, neighbors, measured, new_first, new_neighbors):  #
                         tail += 1
             start = queue[end - 1]
         cursor = first[begin]
-        for place in range(begin, end):
-            new_first[place] = cursor
-            for link in range(first[queue[place]], first[queue[place] + 1]):
+        for index in range(begin, end):
+            new_first[index] = cursor
+            for link in range(first[queue[index]], first[queue[index] + 1]):
                 new_neighbors[cursor] = rank[neighbors[link]]
                 cursor += 1
 
@@ -162,9 +162,9 @@ def _search(  # type: ignore[no-untyped-def]
     """
     seen[:] = 0
     for bit in range(sources):
-        place = source - low + bit
-        seen[place] = frontier[place] = np.uint64(1) << np.uint64(bit)
-        queue[bit] = place
+        offset = source - low + bit
+        seen[offset] = frontier[offset] = np.uint64(1) << np.uint64(bit)
+        queue[bit] = offset
     active = sources
     alive = ~np.uint64(0) >> np.uint64(64 - sources)  # searches that reached a new node in the last step
     step = 0
@@ -172,10 +172,10 @@ def _search(  # type: ignore[no-untyped-def]
         step += 1
         count = 0
         for index in range(active):
-            place = queue[index]
-            searches = frontier[place]
-            frontier[place] = 0
-            for link in range(first[low + place], first[low + place + 1]):
+            offset = queue[index]
+            searches = frontier[offset]
+            frontier[offset] = 0
+            for link in range(first[low + offset], first[low + offset + 1]):
                 neighbor = neighbors[link] - low
                 new = searches & ~seen[neighbor]
                 if new != 0:
@@ -185,11 +185,11 @@ def _search(  # type: ignore[no-untyped-def]
                     reached[neighbor] |= new
         reaching = np.uint64(0)
         for index in range(count):
-            place = following[index]
-            seen[place] |= reached[place]
-            frontier[place] = reached[place]
-            reaching |= reached[place]
-            reached[place] = 0
+            offset = following[index]
+            seen[offset] |= reached[offset]
+            frontier[offset] = reached[offset]
+            reaching |= reached[offset]
+            reached[offset] = 0
         ended = alive & ~reaching  # They reached their last node in the previous step.
         if ended != 0:
             for bit in range(sources):

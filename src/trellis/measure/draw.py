@@ -29,16 +29,16 @@ def draw_profile(interests: Interests, path: str | Path, measured: Profile | Non
 
     If similarity was not measured, a histogram of subscription sizes takes the place of tdi(d).
     """
-    found = measured or profile(interests, sample=sample_within(interests))
-    counts = (found.nodes, "node"), (found.topics, "topic"), (found.subscriptions, "subscription")
+    shown = measured or profile(interests, sample=sample_within(interests))
+    counts = (shown.nodes, "node"), (shown.topics, "topic"), (shown.subscriptions, "subscription")
     with picture(path, ", ".join(_count(*of) for of in counts), rows=2, columns=2) as ((ccdf, sizes), (ranks, last)):
-        _draw_ccdf(ccdf, found.popularity, "Popularity of topics", "subscribers x of a topic", BLUE)
-        _draw_ccdf(sizes, found.sizes, "Subscriptions of nodes", "topics x of a node", GREEN)
+        _draw_ccdf(ccdf, shown.popularity, "Popularity of topics", "subscribers x of a topic", BLUE)
+        _draw_ccdf(sizes, shown.sizes, "Subscriptions of nodes", "topics x of a node", GREEN)
         _draw_ranks(ranks, interests)
-        if found.similarity is not None:
-            _draw_tdi(last, found.similarity)
+        if shown.similarity is not None:
+            _draw_tdi(last, shown.similarity)
         else:
-            _draw_histogram(last, found.sizes.distribution, "Subscriptions of nodes", "topics of a node", GREEN)
+            _draw_histogram(last, shown.sizes.distribution, "Subscriptions of nodes", "topics of a node", GREEN)
 
 
 def draw_check(interests: Interests, overlay: Overlay, result: CheckResult, path: str | Path) -> None:
@@ -132,13 +132,13 @@ def _draw_components(axes: Axes, interests: Interests, result: CheckResult) -> N
     _legend(axes)
 
 
-def _draw_diameters(axes: Axes, interests: Interests, found: TopicDiameters) -> None:
+def _draw_diameters(axes: Axes, interests: Interests, diameters: TopicDiameters) -> None:
     axes.set(title="Topic diameters", xlabel="subscribers of the topic", ylabel="hops")
-    if not len(found.measured):
+    if not len(diameters.measured):
         return _say(axes, "no connected topic to measure")
-    popular = interests.popularity[found.measured]
-    diameter, radius = found.diameter[found.measured], found.radius[found.measured]
-    axes.plot(popular, diameter, ".", color=BLUE, label=f"max {found.maximum}, mean {found.mean:.2f}")
+    popular = interests.popularity[diameters.measured]
+    diameter, radius = diameters.diameter[diameters.measured], diameters.radius[diameters.measured]
+    axes.plot(popular, diameter, ".", color=BLUE, label=f"max {diameters.maximum}, mean {diameters.mean:.2f}")
     axes.plot(popular, radius, ".", color=GREEN, markersize=3, label="radius")
     _log(axes, "x", popular)
     axes.set_ylim(0, diameter.max() * 1.08 + 0.5)

@@ -55,9 +55,9 @@ def over_the_same_nodes(interests: Interests, overlay: Overlay) -> None:
 
 def positions(interests: Interests) -> PositionArray:
     """Return the position of each entry of `interests.node_topics`."""
-    found = np.empty(interests.subscriptions, position_type(interests))
-    _positions(interests.node_topics, interests.topic_offsets, found)
-    return found
+    of_entries = np.empty(interests.subscriptions, position_type(interests))
+    _positions(interests.node_topics, interests.topic_offsets, of_entries)
+    return of_entries
 
 
 def induced_links(interests: Interests, overlay: Overlay) -> Iterator[InducedLinks]:

@@ -121,12 +121,12 @@ def _intersections(  # type: ignore[no-untyped-def]
                         others[count] = m
                         count += 1
                     shared[m] += 1
-        for place in range(count):
-            m = others[place]
+        for index in range(count):
+            m = others[index]
             smaller = min(size, node_offsets[m + 1] - node_offsets[m])
-            values[place] = 100.0 * shared[m] / smaller
+            values[index] = 100.0 * shared[m] / smaller
             histogram[(10 * shared[m] + smaller - 1) // smaller] += 1
-            total += values[place]
+            total += values[index]
             shared[m] = 0
         histogram[0] += nodes - 1 - count
         best = _best_first(values, count, min(count, d_max))
@@ -143,11 +143,11 @@ def _intersections(  # type: ignore[no-untyped-def]
 def _best_first(values, count, wanted):  # type: ignore[no-untyped-def]
     """Return the `wanted` largest of the first `count` values, largest first. (np.partition takes 9 s to compile.)"""
     heap = values[:wanted].copy()  # the smallest of them is at the top
-    for place in range(wanted // 2 - 1, -1, -1):
-        _sink(heap, place, wanted)
-    for place in range(wanted, count):
-        if values[place] > heap[0]:
-            heap[0] = values[place]
+    for index in range(wanted // 2 - 1, -1, -1):
+        _sink(heap, index, wanted)
+    for index in range(wanted, count):
+        if values[index] > heap[0]:
+            heap[0] = values[index]
             _sink(heap, 0, wanted)
     for size in range(wanted - 1, 0, -1):
         heap[0], heap[size] = heap[size], heap[0]
@@ -156,12 +156,12 @@ def _best_first(values, count, wanted):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _sink(heap, place, size):  # type: ignore[no-untyped-def]
-    while 2 * place + 1 < size:
-        child = 2 * place + 1
+def _sink(heap, index, size):  # type: ignore[no-untyped-def]
+    while 2 * index + 1 < size:
+        child = 2 * index + 1
         if child + 1 < size and heap[child + 1] < heap[child]:
             child += 1
-        if heap[place] <= heap[child]:
+        if heap[index] <= heap[child]:
             return
-        heap[place], heap[child] = heap[child], heap[place]
-        place = child
+        heap[index], heap[child] = heap[child], heap[index]
+        index = child

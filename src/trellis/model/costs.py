@@ -41,8 +41,8 @@ class LinkCosts:
 
         Raise InputError for a pair without a cost.
         """
-        one, other = self.place[np.asarray(u, np.int64)], self.place[np.asarray(v, np.int64)]
-        wanted = np.minimum(one, other).astype(np.int64) * len(self.places) + np.maximum(one, other)
+        first, second = self.place[np.asarray(u, np.int64)], self.place[np.asarray(v, np.int64)]
+        wanted = np.minimum(first, second).astype(np.int64) * len(self.places) + np.maximum(first, second)
         at = np.minimum(np.searchsorted(self.keys, wanted), max(len(self.keys) - 1, 0))
         known = self.keys[at] == wanted if len(self.keys) else np.zeros(len(wanted), bool)
         if not known.all() and self.default is None:

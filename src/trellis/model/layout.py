@@ -46,43 +46,45 @@ class Layout:
             return None
         return next((kind for kind in KINDS if set(self.columns) == set(kind.columns)), INTERESTS)
 
-    def places(self, kind: Kind, found: Sequence[str], where: str) -> dict[str, int]:
+    def places(self, kind: Kind, fields: Sequence[str], where: str) -> dict[str, int]:
         """Return for each column of `kind` its index, from 0, among the columns of the table.
 
-        found  the names in the first line, or its fields if it does not name columns
+        fields  the names in the first line, or its fields if it does not name columns
         """
         unknown = [name for name in self.columns if name not in kind.columns]
         if unknown:
             known = f"the columns of {kind.name} are {', '.join(kind.columns)}"
             raise InputError(f"--columns {unknown[0]}=...", "is no column of ours", f"{known}: write {_example(kind)}")
         if not self.columns and self.header:
-            expect_columns(kind, found, where)
-            return {name: list(found).index(name) for name in kind.columns}
-        if not self.columns and len(found) == len(kind.columns):
-            return {name: place for place, name in enumerate(kind.columns)}
+            expect_columns(kind, fields, where)
+            return {name: list(fields).index(name) for name in kind.columns}
+        if not self.columns and len(fields) == len(kind.columns):
+            return {name: index for index, name in enumerate(kind.columns)}
         if not self.columns:
             raise InputError(
                 where,
-                f"the line has {len(found)} fields, and {', '.join(kind.columns)} are wanted",
+                f"the line has {len(fields)} fields, and {', '.join(kind.columns)} are wanted",
                 f"say which they are, by number from 1: {_example(kind, '1', '2')}",
             )
-        places = {name: self._place(kind, name, found, where) for name in kind.columns}
+        places = {name: self._index(kind, name, fields, where) for name in kind.columns}
         if len(set(places.values())) != len(places):
             raise InputError("--columns", "two of our columns are the same one there", "name a different one for each")
         return places
 
-    def _place(self, kind: Kind, name: str, found: Sequence[str], where: str) -> int:
+    def _index(self, kind: Kind, name: str, fields: Sequence[str], where: str) -> int:
         wanted = self.columns.get(name, name)
-        if self.header and wanted in found:
-            if list(found).count(wanted) > 1:
+        if self.header and wanted in fields:
+            if list(fields).count(wanted) > 1:
                 raise InputError(where, f'column "{wanted}" is there twice', f"give its number: --columns {name}=N")
-            return list(found).index(wanted)
-        if wanted.isascii() and wanted.isdigit() and 1 <= int(wanted) <= len(found):
+            return list(fields).index(wanted)
+        if wanted.isascii() and wanted.isdigit() and 1 <= int(wanted) <= len(fields):
             return int(wanted) - 1
         if not self.header:
-            what = f"there is no field {wanted}: the line has {len(found)} fields, and --no-header leaves them nameless"
-            raise InputError(where, what, f"give numbers from 1 to {len(found)}: {_example(kind, '1', '2')}")
-        listed = ", ".join(found)
+            what = (
+                f"there is no field {wanted}: the line has {len(fields)} fields, and --no-header leaves them nameless"
+            )
+            raise InputError(where, what, f"give numbers from 1 to {len(fields)}: {_example(kind, '1', '2')}")
+        listed = ", ".join(fields)
         raise InputError(where, f'there is no column "{wanted}"', f"the columns are {listed}: write {_example(kind)}")
 
 

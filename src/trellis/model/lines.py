@@ -34,8 +34,8 @@ def is_lines(path: Path) -> bool:
 
 def read_keys(path: Path) -> list[str]:
     """Return the keys of the first object."""
-    for _, found in objects(path):
-        return list(found)
+    for _, record in objects(path):
+        return list(record)
     raise InputError(str(path), "the file is empty", _REMEDY)
 
 
@@ -47,13 +47,13 @@ def line_batches(path: Path, kind: Kind, layout: Layout) -> Iterator[pa.RecordBa
     keys: dict[str, str] = {}
     values: dict[str, list[Any]] = {name: [] for name in kind.columns}
     rows = 0
-    for line, found in objects(path):
+    for line, record in objects(path):
         if not keys:
-            keys = _keys(kind, layout, list(found), f"{path}:{line}")
+            keys = _keys(kind, layout, list(record), f"{path}:{line}")
         for name, key in keys.items():
-            if key not in found and name not in kind.optional:
-                raise InputError(f"{path}:{line}", f'there is no key "{key}"', f"the keys are {', '.join(found)}")
-            values[name].append(_value(found.get(key), name, kind, f"{path}:{line}"))
+            if key not in record and name not in kind.optional:
+                raise InputError(f"{path}:{line}", f'there is no key "{key}"', f"the keys are {', '.join(record)}")
+            values[name].append(_value(record.get(key), name, kind, f"{path}:{line}"))
         rows += 1
         if rows == _BATCH_ROWS:
             yield _batch(values, kind)
@@ -75,18 +75,18 @@ def objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             if not text:
                 continue
             try:
-                found = decode(text)
+                record = decode(text)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise InputError(f"{path}:{line}", f"not a JSON object ({error})", _REMEDY) from error
-            yield line, found
+            yield line, record
 
 
-def _keys(kind: Kind, layout: Layout, found: list[str], where: str) -> dict[str, str]:
+def _keys(kind: Kind, layout: Layout, present: list[str], where: str) -> dict[str, str]:
     """Return for each of our columns its key, chosen among the keys of the first object."""
     wanted = [name for name in kind.columns if name not in kind.optional]
-    if not layout.columns and set(wanted) <= set(found):
+    if not layout.columns and set(wanted) <= set(present):
         return {name: name for name in kind.columns}
-    return {name: found[place] for name, place in layout.places(kind, found, where).items()}
+    return {name: present[index] for name, index in layout.places(kind, present, where).items()}
 
 
 def _value(value: Any, name: str, kind: Kind, where: str) -> Any:

@@ -46,7 +46,7 @@ class Names:
         return iter(self.array.to_pylist())
 
     def __contains__(self, name: object) -> bool:
-        return name in self._place
+        return name in self._id_by_name
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Names) and self.array.equals(other.array)
@@ -58,19 +58,19 @@ class Names:
         return f"Names({shown}{', ...' if len(self) > 5 else ''}; {len(self)})"
 
     @cached_property
-    def _place(self) -> dict[str, int]:
+    def _id_by_name(self) -> dict[str, int]:
         return {name: index for index, name in enumerate(self)}
 
     def id_of(self, name: str) -> int:
         """Return the id of `name`. Raise KeyError if it is unknown."""
-        return self._place[name]
+        return self._id_by_name[name]
 
     def ids_of(self, names: pa.Array | pa.ChunkedArray | Iterable[str]) -> IdArray:
         """Return the id of each name, or -1 if it is unknown. This is vectorized."""
         if not isinstance(names, pa.Array | pa.ChunkedArray):
             names = pa.array(list(names), pa.string())
-        found = pc.fill_null(pc.index_in(names, value_set=self.array), -1)
-        return np.asarray(found, dtype=np.int32)
+        known_ids = pc.fill_null(pc.index_in(names, value_set=self.array), -1)
+        return np.asarray(known_ids, dtype=np.int32)
 
     def take(self, chosen: npt.ArrayLike) -> pa.StringArray:
         """Return the names of the given ids, as an Arrow array."""

@@ -42,13 +42,13 @@ class Rows:
     layout: Layout = OURS
 
     def where(self, row: int) -> str:
-        """Return the place of a row: `a.tsv:18` for text, `a.parquet, row 17` (from 1, in the part) for Parquet."""
+        """Return where a row is: `a.tsv:18` for text, `a.parquet, row 17` (from 1, in the part) for Parquet."""
         if is_lines(self.path):
-            return next(f"{self.path}:{line}" for place, (line, _) in enumerate(objects(self.path)) if place == row)
+            return next(f"{self.path}:{line}" for index, (line, _) in enumerate(objects(self.path)) if index == row)
         separator = separator_of(self.path, self.layout)
         if separator is not None:
-            for place, (line, _) in enumerate(numbered_rows(self.path, separator, self.layout)):
-                if place == row:
+            for index, (line, _) in enumerate(numbered_rows(self.path, separator, self.layout)):
+                if index == row:
                     return f"{self.path}:{line}"
         for part in parts_of(self.path):
             count = pq.ParquetFile(part).metadata.num_rows
@@ -65,8 +65,8 @@ class Rows:
 
     def names(self, *columns: str) -> Names:
         """Return all names of the columns, in shortlex order. The empty text of optional columns is no name."""
-        found = pa.chunked_array([self.table[column].combine_chunks().dictionary for column in columns], pa.string())
-        return Names.in_order(pc.unique(found.filter(pc.not_equal(found, ""))))[0]
+        texts = pa.chunked_array([self.table[column].combine_chunks().dictionary for column in columns], pa.string())
+        return Names.in_order(pc.unique(texts.filter(pc.not_equal(texts, ""))))[0]
 
 
 def read_interests(
@@ -258,10 +258,10 @@ def _parquet_batches(path: Path, kind: Kind, layout: Layout) -> Iterator[pa.Reco
             raise InputError(str(part), "a Parquet file names its columns itself", f"leave out {wrong}")
         schema = _opened_parquet(part).schema_arrow
         places = layout.places(kind, schema.names, str(part))
-        theirs = {name: schema.names[place] for name, place in places.items()}
-        for name, place in places.items():  # Arrow cannot make a dictionary of nested values.
-            if pa.types.is_nested(schema.types[place]):
-                what = f"column {theirs[name]} is {schema.types[place]}"
+        theirs = {name: schema.names[index] for name, index in places.items()}
+        for name, index in places.items():  # Arrow cannot make a dictionary of nested values.
+            if pa.types.is_nested(schema.types[index]):
+                what = f"column {theirs[name]} is {schema.types[index]}"
                 raise InputError(str(part), what, "names are text or whole numbers")
         file = _opened_parquet(part, tuple(theirs[name] for name in (*kind.names, *kind.optional)))
         try:

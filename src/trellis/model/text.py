@@ -75,8 +75,8 @@ def read_header(path: Path, separator: str) -> list[str]:
 
 def read_batches(path: Path, kind: Kind, separator: str, layout: Layout = OURS) -> Iterator[pa.RecordBatch]:
     """Yield the rows in batches. Names are dictionary-encoded, numbers are float64."""
-    found = read_header(path, separator)
-    at = {place: name for name, place in layout.places(kind, found, f"{path}:1").items()}
+    header = read_header(path, separator)
+    at = {index: name for name, index in layout.places(kind, header, f"{path}:1").items()}
     types = {
         column: pa.float64() if column in kind.numbers else pa.dictionary(pa.int32(), pa.string())
         for column in kind.columns
@@ -90,7 +90,7 @@ def read_batches(path: Path, kind: Kind, separator: str, layout: Layout = OURS) 
                 read_options=arrow_csv.ReadOptions(
                     block_size=_BLOCK_BYTES,
                     skip_rows=1 if layout.header else 0,
-                    column_names=[at.get(place, f"#{place}") for place in range(len(found))],
+                    column_names=[at.get(index, f"#{index}") for index in range(len(header))],
                 ),
                 parse_options=arrow_csv.ParseOptions(
                     delimiter=separator, newlines_in_values=True, ignore_empty_lines=False
@@ -109,7 +109,7 @@ def read_batches(path: Path, kind: Kind, separator: str, layout: Layout = OURS) 
         except pa.ArrowInvalid as error:
             diagnose(path, kind, separator, layout)
             # `diagnose` found nothing, so Arrow's own text is all there is.
-            raise InputError(str(path), str(error).splitlines()[0], "mend the file") from error
+            raise InputError(str(path), str(error).splitlines()[0], "repair the file") from error
     # Arrow reads an unclosed quote as one long name. Such a name contains a line end, or the number of quotes is odd.
     if broken_lines or counted.quotes % 2:
         diagnose(path, kind, separator, layout)
@@ -137,9 +137,9 @@ def _holds_line_ends(batch: pa.RecordBatch) -> bool:
 
 def diagnose(path: Path, kind: Kind, separator: str, layout: Layout = OURS) -> None:
     """Read the whole file slowly, and raise InputError for the first wrong line, if there is one."""
-    found = read_header(path, separator)
-    columns = found if layout.header else [f"field {place + 1}" for place in range(len(found))]
-    numbers = {place for name, place in layout.places(kind, found, f"{path}:1").items() if name in kind.numbers}
+    header = read_header(path, separator)
+    columns = header if layout.header else [f"field {index + 1}" for index in range(len(header))]
+    numbers = {index for name, index in layout.places(kind, header, f"{path}:1").items() if name in kind.numbers}
     for line, row in numbered_rows(path, separator, layout):
         if len(row) != len(columns):
             raise InputError(
@@ -147,8 +147,8 @@ def diagnose(path: Path, kind: Kind, separator: str, layout: Layout = OURS) -> N
                 f"{len(row)} fields where {len(columns)} belong" if row else "the line is empty",
                 f"give one value for each of {', '.join(columns)}, or remove the line",
             )
-        for place, (column, value) in enumerate(zip(columns, row, strict=True)):
-            if place in numbers and not _is_number(value):
+        for index, (column, value) in enumerate(zip(columns, row, strict=True)):
+            if index in numbers and not _is_number(value):
                 raise InputError(f"{path}:{line}", f'{column} "{value}" is not a number', "write a finite number")
 
 

@@ -311,16 +311,16 @@ def _subscribers(wanted: Any, member_rows: Any, mark: Any) -> Any:
     room, count = 0, 0
     for t in range(len(wanted)):
         room += member_length[wanted[t]]
-    found = np.empty(room, np.int32)
+    subscribers = np.empty(room, np.int32)
     for marking in (False, True):
         for t in range(len(wanted)):
             for m in range(member_start[wanted[t]], member_start[wanted[t]] + member_length[wanted[t]]):
                 u = member_data[m]
                 if marking and mark[u] == 0:
-                    found[count] = u
+                    subscribers[count] = u
                     count += 1
                 mark[u] = marking
-    return found[:count]
+    return subscribers[:count]
 
 
 @njit(cache=True)

@@ -60,42 +60,42 @@ def link_blocks(offsets, slots, i, j):
 
 
 @njit(cache=True)
-def blocks_between(slots, one, other):
+def blocks_between(slots, first, second):
     """Return how many blocks the path between two slots of a topic passes through.
 
     Both ends climb from block to block, always the one that is further from the root. If their paths meet inside a
     block, one of them leaves it at its top before the other enters it. That block was the last one that it climbed.
     """
-    count, last_one, last_other = 0, np.int64(-1), np.int64(-1)
-    while one != other:
-        if slots[one, SIZE] >= slots[other, SIZE]:
-            last_one = block_of(slots, one)
-            count += last_one != last_other
-            one = np.int64(slots[last_one, FOLLOWING])
+    count, last_first, last_second = 0, np.int64(-1), np.int64(-1)
+    while first != second:
+        if slots[first, SIZE] >= slots[second, SIZE]:
+            last_first = block_of(slots, first)
+            count += last_first != last_second
+            first = np.int64(slots[last_first, FOLLOWING])
         else:
-            last_other = block_of(slots, other)
-            count += last_other != last_one
-            other = np.int64(slots[last_other, FOLLOWING])
+            last_second = block_of(slots, second)
+            count += last_second != last_first
+            second = np.int64(slots[last_second, FOLLOWING])
     return count
 
 
 @njit(cache=True)
-def merge_between(slots, one, other):
+def merge_between(slots, first, second):
     """Merge all blocks on the path between two slots of a topic into one. It ends where the two paths up meet."""
     merged = np.int64(-1)
-    while one != other:
-        if slots[one, SIZE] < slots[other, SIZE]:
-            one, other = other, one
-        block = block_of(slots, one)
+    while first != second:
+        if slots[first, SIZE] < slots[second, SIZE]:
+            first, second = second, first
+        block = block_of(slots, first)
         if merged < 0:
             merged = block
-            one = np.int64(slots[block, FOLLOWING])
+            first = np.int64(slots[block, FOLLOWING])
         elif block == merged:
-            one = other  # The other path has already left this block at its top.
+            first = second  # The other path has already left this block at its top.
         else:
             slots[block, COMPONENT] = merged
-            one = np.int64(slots[block, FOLLOWING])
-    slots[merged, FOLLOWING] = one
+            first = np.int64(slots[block, FOLLOWING])
+    slots[merged, FOLLOWING] = first
 
 
 @njit(cache=True)
@@ -167,8 +167,8 @@ def _fill_trees(slots, first, neighbors):
             slot = queue[taken]
             taken += 1
             for at in range(first[slot], first[slot + 1]):
-                other = neighbors[at]
-                if slots[other, SIZE] < 0:
-                    slots[other, SIZE], slots[other, FOLLOWING] = slots[slot, SIZE] + 1, slot
-                    queue[end] = other
+                neighbor = neighbors[at]
+                if slots[neighbor, SIZE] < 0:
+                    slots[neighbor, SIZE], slots[neighbor, FOLLOWING] = slots[slot, SIZE] + 1, slot
+                    queue[end] = neighbor
                     end += 1

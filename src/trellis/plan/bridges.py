@@ -48,7 +48,7 @@ class Found:
     ways: tuple[tuple[str, ...], ...]
 
     def __str__(self) -> str:
-        return f"{self.topic}: {' and '.join(' > '.join(way) for way in self.ways)}"
+        return f"{self.topic}: {' and '.join(' > '.join(path) for path in self.ways)}"
 
 
 @dataclass(frozen=True)
@@ -86,16 +86,16 @@ def find_bridges(files: Iterable[BrokerFile], addresses: dict[str, str] | None =
     renamed = 0
     for broker in brokers:
         for connection in broker.connections:
-            other = resolve(broker, connection.name, connection.addresses[0], connection.where)
+            remote = resolve(broker, connection.name, connection.addresses[0], connection.where)
             number = len(pairs)
-            pairs.append((min(broker.name, other), max(broker.name, other)))
+            pairs.append((min(broker.name, remote), max(broker.name, remote)))
             for rule in connection.rules:
                 renamed += rule.local_prefix != rule.remote_prefix
                 if rule.direction != "in":
-                    ends = (broker.name, other, rule.local, rule.local_prefix, rule.remote_prefix)
+                    ends = (broker.name, remote, rule.local, rule.local_prefix, rule.remote_prefix)
                     flows.append(Flow(*ends, number, rule.where))
                 if rule.direction != "out":
-                    ends = (other, broker.name, rule.remote, rule.remote_prefix, rule.local_prefix)
+                    ends = (remote, broker.name, rule.remote, rule.remote_prefix, rule.local_prefix)
                     flows.append(Flow(*ends, number, rule.where))
     names = sorted({broker.name for broker in brokers}.union(*pairs))
     links = sorted(set(pairs))
@@ -140,7 +140,7 @@ class _Resolver:
         """Return the name of a broker: as given, by host, by local port, by connection, or else the address."""
         host, port = address
         local = self.by_port.get(port, []) if host in LOOPBACK else []
-        found = (
+        name = (
             self.given.get(f"{host}:{port}")
             or self.given.get(host)
             or self.names.get(host)
@@ -149,10 +149,10 @@ class _Resolver:
             or self.names.get(connection.lower())
             or f"{host}:{port}"
         )
-        if found == broker.name:
-            what = f'connection "{connection}" leads to {host}:{port}, which seems to be "{found}" itself'
+        if name == broker.name:
+            what = f'connection "{connection}" leads to {host}:{port}, which seems to be "{name}" itself'
             raise InputError(where, what, "say which broker that is: --broker NAME=HOST:PORT")
-        return found
+        return name
 
 
 class _Probes:
@@ -171,39 +171,39 @@ class _Probes:
         """Follow one message of this name from the broker, over all paths that pass no broker twice."""
         self.sent += 1
         came: dict[tuple[str, str], tuple[str, ...]] = {(broker, name): (broker,)}
-        ways: deque[tuple[tuple[str, ...], str, int]] = deque([((broker,), name, -1)])
+        paths: deque[tuple[tuple[str, ...], str, int]] = deque([((broker,), name, -1)])
         copies = 0
-        while ways:
-            way, name, bridge = ways.popleft()
+        while paths:
+            path, name, bridge = paths.popleft()
             taken: set[tuple[int, str]] = set()  # one copy on each bridge under each name
-            for flow in self.flows.get(way[-1], []):
+            for flow in self.flows.get(path[-1], []):
                 there = flow.renamed(name)
                 if flow.bridge == bridge or (flow.bridge, there) in taken or not matches(flow.filter, name):
                     continue
                 taken.add((flow.bridge, there))
                 copies += 1
-                longer = (*way, flow.target)
+                longer = (*path, flow.target)
                 if copies > COPIES_MAX:
                     self.cut_short = True
-                    ways.clear()
+                    paths.clear()
                     break
-                if flow.target in way:
-                    self._note_loop(topic, way[way.index(flow.target) :], flow.target)
+                if flow.target in path:
+                    self._note_loop(topic, path[path.index(flow.target) :], flow.target)
                 elif (flow.target, there) in came:
                     self._note_duplicate(topic, came[flow.target, there], longer)
-                    ways.append((longer, there, flow.bridge))
+                    paths.append((longer, there, flow.bridge))
                 else:
                     came[flow.target, there] = longer
-                    ways.append((longer, there, flow.bridge))
+                    paths.append((longer, there, flow.bridge))
         self.copies += copies
         self.reached += len({target for target, _ in came} - {broker})
 
-    def _note_loop(self, topic: str, way: tuple[str, ...], back: str) -> None:
+    def _note_loop(self, topic: str, path: tuple[str, ...], back: str) -> None:
         if len(self.loops) < FOUND_MAX:
             # A loop is reported from its first broker in order of names, wherever the message came in.
-            first = way.index(min(way))
-            turned = (*way[first:], *way[:first])
-            self.loops.setdefault(frozenset(way), Found(topic, ((*turned, turned[0]),)))
+            first = path.index(min(path))
+            turned = (*path[first:], *path[:first])
+            self.loops.setdefault(frozenset(path), Found(topic, ((*turned, turned[0]),)))
 
     def _note_duplicate(self, topic: str, first: tuple[str, ...], second: tuple[str, ...]) -> None:
         while len(first) > 1 and len(second) > 1 and first[1] == second[1]:  # Skip the common beginning of both paths.
@@ -232,12 +232,12 @@ def _names(flows: list[Flow]) -> dict[str, dict[str, str]]:
     for flow in flows:
         ends = sorted((find(flow.filter), find(flow.renamed(flow.filter))), key=_by_length)
         leader[ends[1]] = ends[0]
-    found: dict[str, dict[str, str]] = {}
+    topics: dict[str, dict[str, str]] = {}
     for flow in flows:
-        holders = found.setdefault(find(flow.filter), {})
+        holders = topics.setdefault(find(flow.filter), {})
         for broker, name in ((flow.source, flow.filter), (flow.target, flow.renamed(flow.filter))):
             holders[broker] = min(holders.get(broker, name), name, key=_by_length)
-    return dict(sorted(found.items()))
+    return dict(sorted(topics.items()))
 
 
 def _by_length(name: str) -> tuple[int, str]:

@@ -124,7 +124,7 @@ def with_rings(table: Subscribers, kept: IdArray) -> Candidates:
     _count(kept, table.start, table.node_at, ends)
     np.cumsum(ends, out=ends)
     lower = np.empty(int(ends[-1]), np.int32)
-    _place(kept, table.start, table.node_at, ends[:-1].copy(), lower)
+    _put_lower(kept, table.start, table.node_at, ends[:-1].copy(), lower)
     del kept
     row_start = np.zeros(nodes + 1, np.int64)
     last = np.full(nodes, -1, np.int32)
@@ -195,12 +195,12 @@ def _draw(offsets, topics, start, weight, node_at, meetings, sample, begins, kep
         for t in range(len(own)):
             low, high = start[own[t]], start[own[t] + 1]
             for nth in range(looked[t], min(sample, high - low)):
-                other = _subscriber(node_at, low, high, first[t] + nth)
-                if shared[other] == 0:
-                    for slot in range(offsets[other], offsets[other + 1]):
+                subscriber = _subscriber(node_at, low, high, first[t] + nth)
+                if shared[subscriber] == 0:
+                    for slot in range(offsets[subscriber], offsets[subscriber + 1]):
                         if mine[topics[slot]] == node:
-                            shared[other] += weight[topics[slot]]
-                    met[count] = other
+                            shared[subscriber] += weight[topics[slot]]
+                    met[count] = subscriber
                     count += 1
             looked[t] = max(looked[t], min(sample, high - low))
         shared[node] = 0
@@ -227,10 +227,10 @@ def _meet(node_at, at, high, end, weight, shared, met, count):
     """
     begin = at
     while at < high and node_at[at] < end:
-        other = node_at[at]
-        met[count] = other
-        count += shared[other] == 0
-        shared[other] += weight
+        subscriber = node_at[at]
+        met[count] = subscriber
+        count += shared[subscriber] == 0
+        shared[subscriber] += weight
         at += 1
     return at - begin, count
 
@@ -253,11 +253,11 @@ def _keep(start, node_at, own, most, first, looked, shared, shares, met, row):
     while left > 0 and at < len(row):
         for t in range(len(own)):
             if turn < looked[t] and at < len(row):
-                other = _subscriber(node_at, start[own[t]], start[own[t] + 1], first[t] + turn)
-                if shared[other] == least:
-                    shared[other] = 0
+                subscriber = _subscriber(node_at, start[own[t]], start[own[t] + 1], first[t] + turn)
+                if shared[subscriber] == least:
+                    shared[subscriber] = 0
                     left -= 1
-                    row[at] = other
+                    row[at] = subscriber
                     at += 1
         turn += 1
     for k in range(len(met)):
@@ -267,9 +267,9 @@ def _keep(start, node_at, own, most, first, looked, shared, shares, met, row):
 
 
 @njit(cache=True)
-def _subscriber(node_at, low, high, place):
+def _subscriber(node_at, low, high, index):
     """Return the subscriber at an index of the topic low:high. After its end, its start follows."""
-    return node_at[place if place < high else place - (high - low)]
+    return node_at[index if index < high else index - (high - low)]
 
 
 @njit(cache=True)
@@ -295,14 +295,14 @@ def _count(kept, start, node_at, ends):
 
 
 @njit(cache=True)
-def _place(kept, start, node_at, ends, lower):
+def _put_lower(kept, start, node_at, ends, lower):
     """Put the lower end of each pair to those of its higher end. `ends` holds at first where these start."""
     for node in range(len(kept)):
         for k in range(kept.shape[1]):
-            other = kept[node, k]
-            if other >= 0:
-                high = max(node, other)
-                lower[ends[high]] = min(node, other)
+            partner = kept[node, k]
+            if partner >= 0:
+                high = max(node, partner)
+                lower[ends[high]] = min(node, partner)
                 ends[high] += 1
     for topic in range(len(start) - 1):
         for at in range(start[topic] + 1, start[topic + 1]):

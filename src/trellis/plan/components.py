@@ -50,10 +50,10 @@ def join_at_random(offsets, topics, parent, topic_start, slot_at, node_at, draws
 
 
 @njit(cache=True)
-def _link(offsets, topics, parent, one, other):
+def _link(offsets, topics, parent, first, second):
     """Join the TC-components of both ends in all topics that they share. Return how many were joined."""
-    gain, a, b = 0, offsets[one], offsets[other]
-    while a < offsets[one + 1] and b < offsets[other + 1]:
+    gain, a, b = 0, offsets[first], offsets[second]
+    while a < offsets[first + 1] and b < offsets[second + 1]:
         if topics[a] < topics[b]:
             a += 1
         elif topics[a] > topics[b]:

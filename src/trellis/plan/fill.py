@@ -13,11 +13,11 @@ from trellis.plan.state import CHUNK, COMPONENT, FOLLOWING, GIANT, OWNER, PLACE,
 @njit(cache=True)
 def fill_places(slots, by_topic, slot_at, node_at):
     """Fill the slots and their nodes by topic, ascending."""
-    places = by_topic[:, START].copy()
+    positions = by_topic[:, START].copy()
     for slot in range(len(slots)):
-        place = places[slots[slot, TOPIC]]
-        slots[slot, PLACE], slot_at[place], node_at[place] = place, slot, slots[slot, OWNER]
-        places[slots[slot, TOPIC]] += 1
+        position = positions[slots[slot, TOPIC]]
+        slots[slot, PLACE], slot_at[position], node_at[position] = position, slot, slots[slot, OWNER]
+        positions[slots[slot, TOPIC]] += 1
 
 
 @njit(cache=True)
@@ -76,10 +76,10 @@ def count_listed(offsets, slots, by_topic, slot_at, node_at):
     for node in range(len(offsets) - 1):
         for slot in range(offsets[node], offsets[node + 1]):
             for at in range(by_topic[slots[slot, TOPIC], START], slots[slot, PLACE]):
-                other = node_at[at]
-                if last[other] != node and slots[slot_at[at], COMPONENT] != slots[slot, COMPONENT]:
-                    last[other] = node
-                    lengths[other] += 1
+                later = node_at[at]
+                if last[later] != node and slots[slot_at[at], COMPONENT] != slots[slot, COMPONENT]:
+                    last[later] = node
+                    lengths[later] += 1
     return lengths
 
 
@@ -92,13 +92,13 @@ def fill_listed(offsets, slots, by_topic, slot_at, node_at, ends, columns, contr
             for at in range(by_topic[slots[slot, TOPIC], START], slots[slot, PLACE]):
                 if slots[slot_at[at], COMPONENT] == slots[slot, COMPONENT]:
                     continue
-                other = node_at[at]
-                if last[other] != node:
-                    last[other] = node
-                    columns[ends[other]] = node
-                    contributions[ends[other]] = 0
-                    ends[other] += 1
-                contributions[ends[other] - 1] += 1
+                later = node_at[at]
+                if last[later] != node:
+                    last[later] = node
+                    columns[ends[later]] = node
+                    contributions[ends[later]] = 0
+                    ends[later] += 1
+                contributions[ends[later] - 1] += 1
 
 
 @njit(cache=True)

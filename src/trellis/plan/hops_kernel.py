@@ -24,32 +24,32 @@ def link_list(u, v, head, following, to):
 
 
 @njit(cache=True)
-def put(end, one, other, head, following, to):
+def put(end, first, second, head, following, to):
     """Put a link with the ends `end` and `end + 1` at the heads of both lists."""
-    to[end], to[end + 1] = other, one
-    following[end], head[one] = head[one], end
-    following[end + 1], head[other] = head[other], end + 1
+    to[end], to[end + 1] = second, first
+    following[end], head[first] = head[first], end
+    following[end + 1], head[second] = head[second], end + 1
 
 
 @njit(cache=True)
-def shorten_topic(nodes, hops_max, lists, limits, count, mark, stamp, depth, queue, place):
+def shorten_topic(nodes, hops_max, lists, limits, count, mark, stamp, depth, queue, index_of):
     """Add links until the topic's diameter is at most `hops_max`. Return whether it is, and the new number of links.
 
     nodes   the subscribers, ascending
     lists   head, following, to; with space for the links of this topic
     limits  room of each node (how many links it may still have), and the arguments of `cost_between`
     mark    of each node: `stamp` marks subscribers
-    depth, queue, place  scratch, one entry per node
+    depth, queue, index_of  scratch, one entry per node
     """
     for k in range(len(nodes)):
-        mark[nodes[k]], depth[nodes[k]], place[nodes[k]] = stamp, FAR, k
+        mark[nodes[k]], depth[nodes[k]], index_of[nodes[k]] = stamp, FAR, k
     before = count
     if is_short(nodes, hops_max, lists, mark, stamp, depth, queue):
         return MET, count
     if hops_max == 1:
         verdict, count = link_all(nodes, lists, limits, count)
     else:
-        verdict, count = link_to_centre(nodes, hops_max, lists, limits, count, mark, stamp, depth, queue, place)
+        verdict, count = link_to_centre(nodes, hops_max, lists, limits, count, mark, stamp, depth, queue, index_of)
     if verdict == UNMET:
         while count > before:
             count -= 1
@@ -99,10 +99,10 @@ def reach(start, hops_max, lists, mark, stamp, depth, queue):
             break
         at = head[node]
         while at >= 0:
-            other = to[at]
-            if mark[other] == stamp and depth[other] == FAR:
-                depth[other] = depth[node] + 1
-                queue[end] = other
+            neighbor = to[at]
+            if mark[neighbor] == stamp and depth[neighbor] == FAR:
+                depth[neighbor] = depth[node] + 1
+                queue[end] = neighbor
                 end += 1
             at = following[at]
     return end
@@ -121,7 +121,7 @@ def link_all(nodes, lists, limits, count):
 
 
 @njit(cache=True)
-def link_to_centre(nodes, hops_max, lists, limits, count, mark, stamp, depth, queue, place):
+def link_to_centre(nodes, hops_max, lists, limits, count, mark, stamp, depth, queue, index_of):
     """Link all subscribers near one center, or near one of two linked centers if `hops_max` is odd."""
     head, following, to = lists
     room, radius = limits[0], hops_max // 2
@@ -135,7 +135,7 @@ def link_to_centre(nodes, hops_max, lists, limits, count, mark, stamp, depth, qu
             first, best, best_near = node, served, size
     if hops_max % 2 == 1:
         for at in range(count_near(first, radius, lists, mark, stamp, depth, queue)):
-            near[place[queue[at]]] = True
+            near[index_of[queue[at]]] = True
         best, best_near = -1, -1
         for node in nodes:
             joined = is_linked(first, node, lists)
@@ -143,7 +143,7 @@ def link_to_centre(nodes, hops_max, lists, limits, count, mark, stamp, depth, qu
                 continue
             size = 0
             for at in range(count_near(node, radius, lists, mark, stamp, depth, queue)):
-                size += not near[place[queue[at]]]
+                size += not near[index_of[queue[at]]]
             served = min(size + room[node], len(nodes))
             if served > best or (served == best and size + joined > best_near):
                 second, best, best_near = node, served, size + joined
@@ -156,7 +156,7 @@ def link_to_centre(nodes, hops_max, lists, limits, count, mark, stamp, depth, qu
         if centre >= 0:
             end = reach(centre, radius, lists, mark, stamp, depth, queue)
             for at in range(end):
-                hops[place[queue[at]]] = min(hops[place[queue[at]]], depth[queue[at]])
+                hops[index_of[queue[at]]] = min(hops[index_of[queue[at]]], depth[queue[at]])
             forget(end, depth, queue)
     tried = np.zeros(len(nodes), np.bool_)
     gains = np.zeros(radius, np.int64)  # [s]: far nodes within s hops of the chosen one
@@ -172,7 +172,7 @@ def link_to_centre(nodes, hops_max, lists, limits, count, mark, stamp, depth, qu
             if radius > 1:
                 size = 0
                 for at in range(count_near(nodes[k], radius - 1, lists, mark, stamp, depth, queue)):
-                    size += hops[place[queue[at]]] > radius
+                    size += hops[index_of[queue[at]]] > radius
             if size > most:
                 chosen, most = k, size
         if not is_far:
@@ -183,7 +183,7 @@ def link_to_centre(nodes, hops_max, lists, limits, count, mark, stamp, depth, qu
         end = reach(node, radius - 1, lists, mark, stamp, depth, queue)
         gains[:] = 0
         for at in range(end):
-            if hops[place[queue[at]]] > radius:
+            if hops[index_of[queue[at]]] > radius:
                 for s in range(depth[queue[at]], radius):
                     gains[s] += 1
         forget(end, depth, queue)
@@ -200,10 +200,10 @@ def link_to_centre(nodes, hops_max, lists, limits, count, mark, stamp, depth, qu
             taken += 1
             at = head[node]
             while at >= 0:
-                other = to[at]
-                if mark[other] == stamp and hops[place[other]] > hops[place[node]] + 1 <= radius:
-                    hops[place[other]] = hops[place[node]] + 1
-                    queue[end] = other
+                neighbor = to[at]
+                if mark[neighbor] == stamp and hops[index_of[neighbor]] > hops[index_of[node]] + 1 <= radius:
+                    hops[index_of[neighbor]] = hops[index_of[node]] + 1
+                    queue[end] = neighbor
                     end += 1
                 at = following[at]
 
@@ -216,7 +216,7 @@ def best_partner(nodes, chosen, hops, radius, gains, lists, limits):
     links.
     """
     room, offsets, topics, degrees = limits[0], limits[1], limits[2], limits[3]
-    found, best, best_shared = -1, 0.0, 0
+    partner, best, best_shared = -1, 0.0, 0
     for k in range(len(nodes)):
         if hops[k] >= radius or room[nodes[k]] == 0:
             continue
@@ -224,13 +224,13 @@ def best_partner(nodes, chosen, hops, radius, gains, lists, limits):
         if not cost <= np.inf:
             continue
         value = gains[radius - 1 - hops[k]] / max(cost, 2.0**-990)
-        if found >= 0 and value < best:
+        if partner >= 0 and value < best:
             continue
         shared = shared_topics(offsets, topics, nodes[chosen], nodes[k])
-        fewer = found >= 0 and degrees[nodes[k]] < degrees[nodes[found]]
-        if found < 0 or value > best or shared > best_shared or (shared == best_shared and fewer):
-            found, best, best_shared = k, value, shared
-    return found
+        fewer = partner >= 0 and degrees[nodes[k]] < degrees[nodes[partner]]
+        if partner < 0 or value > best or shared > best_shared or (shared == best_shared and fewer):
+            partner, best, best_shared = k, value, shared
+    return partner
 
 
 @njit(cache=True)

@@ -104,12 +104,12 @@ def choose_edges(components, pairs, state, rho, edges_max):
             if which == ALL:
                 refresh_rows(chunk_start, bounds, rows)
             limit = np.int64(needed) if which == ALL else 0
-            found = next_edge(
+            candidate = next_edge(
                 offsets, slots, form, planes, contributions, columns, row_start, chunk_start, bounds, rows,
                 active, cursors, scratch, words, which, limit,
             )  # fmt: skip
-            if found[2] >= 0:
-                gain, i, j = found
+            if candidate[2] >= 0:
+                gain, i, j = candidate
                 raises = which == ALL
         if j < 0:
             return True
@@ -315,11 +315,11 @@ def link(
         elif slots[a, TOPIC] > slots[b, TOPIC]:
             b += 1
         else:
-            one, other = np.int64(slots[a, COMPONENT]), np.int64(slots[b, COMPONENT])
-            if one != other:
+            first, second = np.int64(slots[a, COMPONENT]), np.int64(slots[b, COMPONENT])
+            if first != second:
                 join(
                     slots, by_topic, slot_at, node_at, form, planes, contributions, row_start,
-                    np.int64(slots[a, TOPIC]), one, other,
+                    np.int64(slots[a, TOPIC]), first, second,
                 )  # fmt: skip
             a += 1
             b += 1
@@ -373,10 +373,10 @@ def enter_giant(slots, by_topic, slot_at, node_at, form, planes, topic, first):
     slot, there = first, by_topic[topic, START] + by_topic[topic, OUTSIDERS]
     while True:
         there -= 1  # The last outsider and this slot swap their positions.
-        here, other = slots[slot, PLACE], slot_at[there]
-        slot_at[here], slot_at[there] = other, slot
-        node_at[here], node_at[there] = slots[other, OWNER], slots[slot, OWNER]
-        slots[other, PLACE], slots[slot, PLACE] = here, there
+        here, outsider = slots[slot, PLACE], slot_at[there]
+        slot_at[here], slot_at[there] = outsider, slot
+        node_at[here], node_at[there] = slots[outsider, OWNER], slots[slot, OWNER]
+        slots[outsider, PLACE], slots[slot, PLACE] = here, there
         slot = np.int64(slots[slot, FOLLOWING])
         if slot == first:
             break
@@ -423,8 +423,8 @@ def lower(slots, by_topic, node_at, contributions, row_start, topic, kept, gone)
 def lower_pairs(contributions, row_start, node, others):
     """Lower the contributions of the pairs of `node` with `others` by one."""
     for k in range(len(others)):
-        other = np.int64(others[k])
-        if other > node:
-            contributions[row_start[node] + other] -= 1
+        partner = np.int64(others[k])
+        if partner > node:
+            contributions[row_start[node] + partner] -= 1
         else:
-            contributions[row_start[other] + node] -= 1
+            contributions[row_start[partner] + node] -= 1

@@ -164,10 +164,10 @@ def greatest(scores, start, end):
 
 
 @njit(cache=True)
-def score(gain, one, other):
+def score(gain, light_u, light_v):
     """Return the score of a pair: its contribution, and how light its ends are."""
-    second = min(one, other) if gain == 1 else 0
-    return (np.int64(gain) << SCORE_SHIFT) + (np.int64(max(one, other)) << LIGHT_SHIFT) + np.int64(second)
+    second = min(light_u, light_v) if gain == 1 else 0
+    return (np.int64(gain) << SCORE_SHIFT) + (np.int64(max(light_u, light_v)) << LIGHT_SHIFT) + np.int64(second)
 
 
 @njit(cache=True)

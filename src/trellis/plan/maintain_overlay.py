@@ -138,18 +138,18 @@ class CurrentOverlay:
         A node that dropped its last topic is among them, without topics.
         """
         everyone = self.everyone
-        nodes, place = Names.in_order(self.names.take(everyone))
+        nodes, ids = Names.in_order(self.names.take(everyone))
         sizes = self.topics_of.length[everyone]
         wanted = [self.topics_of[node] for node in everyone]
         topics = np.concatenate(wanted) if wanted else np.empty(0, np.int32)
-        return Interests.from_ids(nodes, self.topic_names, np.repeat(place, sizes), topics)
+        return Interests.from_ids(nodes, self.topic_names, np.repeat(ids, sizes), topics)
 
     def overlay(self) -> Overlay:
         """Return the overlay over the same nodes as `interests()`."""
         everyone = self.everyone
-        nodes, place = Names.in_order(self.names.take(everyone))
+        nodes, ids = Names.in_order(self.names.take(everyone))
         id_of = np.full(len(self.names), -1, np.int32)
-        id_of[everyone] = place
+        id_of[everyone] = ids
         us, ws = self.pairs()
         return Overlay.from_ids(nodes, id_of[us], id_of[ws])
 
@@ -160,17 +160,17 @@ class CurrentOverlay:
 
 @njit(cache=True)
 def _shared(data: Any, start: Any, length: Any, node: Any, others: Any) -> Any:
-    found = np.zeros(len(others), np.int64)
+    shared = np.zeros(len(others), np.int64)
     for o in range(len(others)):
         i, i_end = start[node], start[node] + length[node]
         j, j_end = start[others[o]], start[others[o]] + length[others[o]]
         while i < i_end and j < j_end:
-            found[o] += data[i] == data[j]
+            shared[o] += data[i] == data[j]
             if data[i] <= data[j]:
                 i += 1
             else:
                 j += 1
-    return found
+    return shared
 
 
 @njit(cache=True)

@@ -66,15 +66,15 @@ def _pairs(rows: npt.ArrayLike, values: npt.ArrayLike) -> tuple[IdArray, IdArray
 
 
 @njit(cache=True)
-def union(one: Any, other: Any) -> Any:
+def union(first: Any, second: Any) -> Any:
     """Return the union of two ascending arrays, ascending."""
-    both = np.empty(len(one) + len(other), np.int32)
+    both = np.empty(len(first) + len(second), np.int32)
     i, j, count = 0, 0, 0
-    while i < len(one) or j < len(other):
-        take_one = j == len(other) or (i < len(one) and one[i] <= other[j])
-        value = one[i] if take_one else other[j]
-        i += i < len(one) and one[i] == value
-        j += j < len(other) and other[j] == value
+    while i < len(first) or j < len(second):
+        take_first = j == len(second) or (i < len(first) and first[i] <= second[j])
+        value = first[i] if take_first else second[j]
+        i += i < len(first) and first[i] == value
+        j += j < len(second) and second[j] == value
         both[count] = value
         count += 1
     return both[:count]
@@ -97,11 +97,11 @@ def _insert(data: Any, start: Any, length: Any, room: Any, used: Any, rows: Any,
             start[row], room[row] = used[0], wider
             used[0] += wider
         last = start[row] + length[row]
-        place = _place(data, start[row], last, value)
-        assert place == last or data[place] != value
-        for at in range(last, place, -1):
+        index = _index_of(data, start[row], last, value)
+        assert index == last or data[index] != value
+        for at in range(last, index, -1):
             data[at] = data[at - 1]
-        data[place] = value
+        data[index] = value
         length[row] += 1
     return data
 
@@ -111,16 +111,16 @@ def _remove(data: Any, start: Any, length: Any, rows: Any, values: Any) -> None:
     for i in range(len(rows)):
         row, value = rows[i], values[i]
         last = start[row] + length[row]
-        place = _place(data, start[row], last, value)
-        assert place < last
-        assert data[place] == value
-        for at in range(place, last - 1):
+        index = _index_of(data, start[row], last, value)
+        assert index < last
+        assert data[index] == value
+        for at in range(index, last - 1):
             data[at] = data[at + 1]
         length[row] -= 1
 
 
 @njit(cache=True)
-def _place(data: Any, first: Any, last: Any, value: Any) -> Any:
+def _index_of(data: Any, first: Any, last: Any, value: Any) -> Any:
     """Return the index at which the value is, or would be, in data[first:last]."""
     while first < last:
         middle = (first + last) // 2

@@ -121,5 +121,5 @@ def _all_candidates(current: CurrentOverlay, topics: IdArray, candidates: IdArra
     """Require, as Alg. 7 and 10 literally say, that all of the shadow set is connected on every topic."""
     nodes = [current.subscribers_among(candidates, topic) for topic in topics]
     offsets = np.zeros(len(topics) + 1, np.int64)
-    np.cumsum([len(found) for found in nodes], out=offsets[1:])
+    np.cumsum([len(subscribers) for subscribers in nodes], out=offsets[1:])
     return Required(topics, offsets, np.concatenate(nodes) if nodes else np.empty(0, np.int32))

@@ -123,17 +123,17 @@ def signatures(
     following = np.empty(len(link_start), np.int32)
     base, bit = 1, 0
     for i in range(len(topics)):
-        found = sources[offsets[i] : offsets[i + 1]]
-        if len(found) < 2:
+        own_sources = sources[offsets[i] : offsets[i + 1]]
+        if len(own_sources) < 2:
             continue
         first, last = member_start[topics[i]], member_start[topics[i]] + member_length[topics[i]]
         for at in range(first, last):
             if not inside or row_of[member_data[at]] >= 0:
                 state[member_data[at]] = base
-        parent, rest = _search(link_data, link_start, link_length, state, following, base, found, only_found)
-        number = np.full(len(found), -1, np.int64)
+        parent, rest = _search(link_data, link_start, link_length, state, following, base, own_sources, only_found)
+        number = np.full(len(own_sources), -1, np.int64)
         pieces = 0
-        for source in range(len(found)):
+        for source in range(len(own_sources)):
             root = _root(parent, source)
             if number[root] < 0:
                 number[root] = pieces
@@ -153,7 +153,7 @@ def signatures(
                     if name >> plane & 1:
                         label[plane, row, bit // _WORD] |= mask
             bit += 1
-        base += len(found) + 1
+        base += len(own_sources) + 1
     return has, label, parts[:bit]
 
 
@@ -235,14 +235,14 @@ def _search(
                         following[tail[i]] = w
                     tail[i] = w
                 elif state[w] > base:
-                    other = _root(parent, state[w] - base - 1)
-                    if other != i:  # The other search is running too: a finished one has met all its neighbors.
-                        parent[other] = i
+                    other_search = _root(parent, state[w] - base - 1)
+                    if other_search != i:  # The other search is running too: a finished one has met all its neighbors.
+                        parent[other_search] = i
                         if head[i] < 0:
-                            head[i] = head[other]
+                            head[i] = head[other_search]
                         else:
-                            following[tail[i]] = head[other]
-                        tail[i] = tail[other]
+                            following[tail[i]] = head[other_search]
+                        tail[i] = tail[other_search]
                         running -= 1
             if head[i] < 0:
                 running -= 1

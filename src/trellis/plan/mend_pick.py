@@ -127,16 +127,16 @@ def _classes(has: Any, label: Any, degrees: Any, degree_max: Any) -> Any:
         if low[table[slot]] < 0 and degrees[row] < degree_max:
             low[table[slot]] = row
     # A counting sort, largest first.
-    place = np.zeros(largest + 2, np.int64)
+    starts = np.zeros(largest + 2, np.int64)
     for c in range(classes):
-        place[largest - size[c] + 1] += 1
+        starts[largest - size[c] + 1] += 1
     for step in range(largest + 1):
-        place[step + 1] += place[step]
+        starts[step + 1] += starts[step]
     sorted_first, sorted_low = np.empty(classes, np.int64), np.empty(classes, np.int64)
     sorted_size = np.empty(classes, np.int64)
     for c in range(classes):
-        at = place[largest - size[c]]
-        place[largest - size[c]] += 1
+        at = starts[largest - size[c]]
+        starts[largest - size[c]] += 1
         sorted_first[at], sorted_low[at], sorted_size[at] = first[c], low[c], size[c]
     return sorted_first, sorted_low, sorted_size
 

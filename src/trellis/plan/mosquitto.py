@@ -94,7 +94,7 @@ def read_broker(path: Path) -> BrokerFile:
         elif key == "connection":
             if len(rest) != 1:
                 raise InputError(where, "a connection has one name", "write for instance: connection to-north")
-            if any(one.name == rest[0] for one in broker.connections):
+            if any(connection.name == rest[0] for connection in broker.connections):
                 raise InputError(where, f'connection "{rest[0]}" is there twice', "give it another name")
             current = Connection(rest[0], where)
             broker.connections.append(current)

@@ -94,7 +94,7 @@ def best_pair(offsets, slots, i, j, cost, values, bounds, tops, caps, degrees, t
 
     which  LOW: only among pairs whose ends have fewer links than the maximum degree
     """
-    room, degree_max, phase, best, found = caps[0], totals[DEGREE_MAX], totals[PHASE], enough, -1
+    room, degree_max, phase, best, chosen = caps[0], totals[DEGREE_MAX], totals[PHASE], enough, -1
     over_max = max(phase - WITHIN, 0)
     for block in range(tops.shape[1]):
         if tops[which, block] <= best:
@@ -113,7 +113,7 @@ def best_pair(offsets, slots, i, j, cost, values, bounds, tops, caps, degrees, t
                 if values[pair] > best:
                     values[pair] = gain_of(offsets, slots, u, v, form) / max(cost[pair], FREE_COST)
                     if values[pair] > best and (phase != SAFE or is_harmless(offsets, slots, u, v, caps, form)):
-                        best, found = values[pair], pair
+                        best, chosen = values[pair], pair
                 bound = max(bound, values[pair])
             bounds[which, k] = bound
             if which == LOW:
@@ -121,7 +121,7 @@ def best_pair(offsets, slots, i, j, cost, values, bounds, tops, caps, degrees, t
         tops[which, block] = greatest(bounds[which], block)
         if which == LOW:
             tops[ALL, block] = greatest(bounds[ALL], block)
-    return found
+    return chosen
 
 
 @njit(cache=True)
@@ -180,9 +180,9 @@ def is_harmless(offsets, slots, u, v, caps, form):
         if count > 1:
             lost = (take_u if has_u else 0) + (take_v if has_v else 0)
             before = deficit(count, dead[topic], topic_room[topic])
-            one = slots[a, COMPONENT] if has_u else slots[b, COMPONENT]
-            left = component_room[one] - lost
-            if has_u and has_v and slots[b, COMPONENT] != one:
+            component = slots[a, COMPONENT] if has_u else slots[b, COMPONENT]
+            left = component_room[component] - lost
+            if has_u and has_v and slots[b, COMPONENT] != component:
                 left += component_room[slots[b, COMPONENT]]
                 count -= 1
             if deficit(count, dead[topic] + np.int64(left == 0), topic_room[topic] - lost) > before:
@@ -216,13 +216,13 @@ def merge_rooms(offsets, slots, u, v, component_room, parts, dead):
         elif slots[a, TOPIC] > slots[b, TOPIC]:
             b += 1
         else:
-            one, other, topic = slots[a, COMPONENT], slots[b, COMPONENT], slots[a, TOPIC]
-            if one != other:
-                both = component_room[one] + component_room[other]
-                for stands in (one, other):
+            first, second, topic = slots[a, COMPONENT], slots[b, COMPONENT], slots[a, TOPIC]
+            if first != second:
+                both = component_room[first] + component_room[second]
+                for stands in (first, second):
                     dead[topic] -= component_room[stands] == 0
                 dead[topic] += both == 0
-                component_room[one] = component_room[other] = both  # one of the two will stand for both
+                component_room[first] = component_room[second] = both  # one of the two will stand for both
                 parts[topic] -= 1
             a += 1
             b += 1

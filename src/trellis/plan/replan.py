@@ -152,13 +152,13 @@ def _target(
         for surcharge in SURCHARGES:
             costs = _costs(present, surcharge)
             if among is not None:
-                found = construct(interests, rule, rho=rho, candidates=among, costs=costs, seed=seed).overlay
+                candidate = construct(interests, rule, rho=rho, candidates=among, costs=costs, seed=seed).overlay
             else:
-                found = plan(interests, rule, rho=rho, connectivity=connectivity, costs=costs, seed=seed).overlay
-            if len(found) > within * len(fresh) or found.degrees.max(initial=0) > degree_max:
+                candidate = plan(interests, rule, rho=rho, connectivity=connectivity, costs=costs, seed=seed).overlay
+            if len(candidate) > within * len(fresh) or candidate.degrees.max(initial=0) > degree_max:
                 continue
-            if len(np.setxor1d(_keys(found), here)) < len(np.setxor1d(_keys(best), here)):
-                best, chosen = found, surcharge
+            if len(np.setxor1d(_keys(candidate), here)) < len(np.setxor1d(_keys(best), here)):
+                best, chosen = candidate, surcharge
             break  # Smaller surcharges need more changes.
     return best, chosen
 
@@ -172,11 +172,11 @@ def _costs(present: Overlay, surcharge: float) -> LinkCosts:
 def _expect_connected(interests: Interests, target: Overlay, connectivity: int) -> None:
     if target.nodes != interests.nodes:
         raise InputError("", "the target is over other nodes", "give one over the nodes of the interests")
-    found = check_overlay(interests, target, diameters=False, connectivity=connectivity)
-    if not found.is_tco:
-        what = f"the target splits {len(found.split):,} topics: {found.split[0]}"
+    checked = check_overlay(interests, target, diameters=False, connectivity=connectivity)
+    if not checked.is_tco:
+        what = f"the target splits {len(checked.split):,} topics: {checked.split[0]}"
         raise InputError("--target", what, "make it with trellis plan")
-    if found.is_two_connected is False:
+    if checked.is_two_connected is False:
         what = "the loss of a single node would split a topic of the target"
         raise InputError("--target", what, "make it with trellis plan --connectivity 2, or leave --connectivity out")
 

@@ -34,7 +34,7 @@ def in_rank_order(names: Names, seed: int | str) -> IdArray:
     order = np.argsort(keys, kind="stable")
     if np.any(keys[order[1:]] == keys[order[:-1]]):  # If two names have the same key, the name decides.
         texts = list(names)
-        order = np.array(sorted(range(len(texts)), key=lambda one: (int(keys[one]), texts[one])))
+        order = np.array(sorted(range(len(texts)), key=lambda name_id: (int(keys[name_id]), texts[name_id])))
     return order.astype(np.int32)
 
 

@@ -144,8 +144,8 @@ def _repair_within_limits(
         current.dismiss(rank)
     left, base = current.interests(), current.overlay()
     us, ws = [np.empty(0, np.int32)], [np.empty(0, np.int32)]
-    for place, rank in enumerate(shadow.tolist()):
-        others = shadow[place + 1 :]
+    for index, rank in enumerate(shadow.tolist()):
+        others = shadow[index + 1 :]
         ws.append(others[current.shared_topics(rank, others) > 0])
         us.append(np.full(len(ws[-1]), rank, np.int32))
     of_rank = left.nodes.ids_of(current.names.array)

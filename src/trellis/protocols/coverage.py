@@ -21,10 +21,10 @@ class Coverage:
         """Count one more neighbor for each topic of `interest`."""
         self._known.clear()
         carry = interest
-        for place, plane in enumerate(self._planes):
+        for index, plane in enumerate(self._planes):
             if not carry:
                 return
-            self._planes[place] = plane ^ carry
+            self._planes[index] = plane ^ carry
             carry &= plane
         if carry:
             self._planes.append(carry)
@@ -33,10 +33,10 @@ class Coverage:
         """Count one neighbor less for each topic of `interest`, which must have been added before."""
         self._known.clear()
         borrow = interest
-        for place, plane in enumerate(self._planes):
+        for index, plane in enumerate(self._planes):
             if not borrow:
                 return
-            self._planes[place] = plane ^ borrow
+            self._planes[index] = plane ^ borrow
             borrow &= ~plane
         assert not borrow, "an interest is removed that was not added"
 
@@ -49,15 +49,15 @@ class Coverage:
 
     def count(self, topic: int) -> int:
         """Return the number of neighbors that subscribe to the topic with this one bit."""
-        return sum(1 << place for place, plane in enumerate(self._planes) if plane & topic)
+        return sum(1 << index for index, plane in enumerate(self._planes) if plane & topic)
 
     def _compare(self, count: int) -> int:
         """Return the topics whose count is `count` or more, without the cache."""
         # From the highest plane down: topics already known to be above `count`, and topics still equal to it.
         more, equal = 0, -1
-        for place in range(max(len(self._planes), count.bit_length()) - 1, -1, -1):
-            plane = self._planes[place] if place < len(self._planes) else 0
-            if count >> place & 1:
+        for index in range(max(len(self._planes), count.bit_length()) - 1, -1, -1):
+            plane = self._planes[index] if index < len(self._planes) else 0
+            if count >> index & 1:
                 equal &= plane
             else:
                 more |= equal & plane

@@ -5,7 +5,7 @@ with every hop. Without the hop a copy that is always forwarded just before the 
 of different nodes are not aligned. Because the youngest copy wins, descriptors of crashed nodes would then stay young.
 
 The table stores for each entry the round in which it was made, counted in the holder's own rounds. So a new round
-changes no entry. Of two descriptors of a node, the one with the later incarnation wins, then the younger one.
+changes no entry. If there are two descriptors of a node, the later incarnation wins, then the younger descriptor.
 
 A crashed node makes no descriptors, so all copies of its last one grow old. A descriptor older than `age_max` is
 dropped and not accepted again (A-SUB-2). `bury` is for a node that is known to have crashed or left. Descriptors of
@@ -26,7 +26,7 @@ from trellis.protocols.effects import NodeId
 from trellis.protocols.wire import PEERS_MAX, Count, NodeName, Topics
 
 AGE_MAX = 1_000_000  # the greatest age that a message may have
-_ANY_LIFE = 2**53  # Used if the incarnation of a buried node is not known: no `Count` is greater.
+_ANY_INCARNATION = 2**53  # Used if the incarnation of a buried node is not known: no `Count` is greater.
 
 
 class Descriptor(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -94,7 +94,7 @@ class DescriptorTable:
     def bury(self, node: NodeId) -> None:
         """Drop a node that has crashed or left, and refuse descriptors of it that were made before now."""
         known = self.entries.pop(node, None)
-        self._buried[node] = (self.round, known[1].incarnation if known else _ANY_LIFE)
+        self._buried[node] = (self.round, known[1].incarnation if known else _ANY_INCARNATION)
 
     def forget(self, node: NodeId) -> None:
         """Drop the entry of a node. The next descriptor of the node is accepted."""
@@ -110,15 +110,18 @@ class DescriptorTable:
         """Return all entries, or those of `nodes`, with their present ages. Use `hops=1` to send them to others."""
         now = self.round + hops
         chosen = self.entries.values() if nodes is None else [self.entries[node] for node in nodes]
-        return [Descriptor(one.node, now - born, one.incarnation, one.interest, one.numbers) for born, one in chosen]
+        return [
+            Descriptor(descriptor.node, now - born, descriptor.incarnation, descriptor.interest, descriptor.numbers)
+            for born, descriptor in chosen
+        ]
 
     def told(self, nodes: Iterable[NodeId] | None = None) -> dict[NodeId, Descriptor]:
         """Return all entries, or the existing ones among `nodes`, as they are sent to others: one hop older."""
         now, entries = self.round + 1, self.entries
         chosen = entries if nodes is None else {node: entries[node] for node in nodes if node in entries}
         return {
-            node: Descriptor(node, now - born, one.incarnation, one.interest, one.numbers)
-            for node, (born, one) in chosen.items()
+            node: Descriptor(node, now - born, descriptor.incarnation, descriptor.interest, descriptor.numbers)
+            for node, (born, descriptor) in chosen.items()
         }
 
     def age(self, node: NodeId) -> int:

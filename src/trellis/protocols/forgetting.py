@@ -34,52 +34,55 @@ def held_bits(roots: Iterable[object], places: int) -> int:
     An int below `places` may be the index of a bit, so that bit is returned as well.
     """
     marks = bytearray(places)
-    found = small = 0
+    bits_held = small = 0
     seen: set[int] = set()
     waiting: list[Any] = list(roots)
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, int):
+        value = waiting.pop()
+        if isinstance(value, int):
             # A negative int is the set of all topics but a few. It also has topics that get a bit later, whichever bit.
-            bits = one if one >= 0 else ~one
+            bits = value if value >= 0 else ~value
             if bits < places:
                 marks[bits] = 1
             if bits < _SMALL:
                 small |= bits
             else:
-                found |= bits
+                bits_held |= bits
             continue
-        if isinstance(one, _NOTHING_BELOW) or id(one) in seen:
+        if isinstance(value, _NOTHING_BELOW) or id(value) in seen:
             continue
-        seen.add(id(one))
-        waiting.extend(_below(one))
-    return found | small | int.from_bytes(_packed(marks), "little")
+        seen.add(id(value))
+        waiting.extend(_below(value))
+    return bits_held | small | int.from_bytes(_packed(marks), "little")
 
 
-def _below(one: Any) -> Iterable[Any]:
+def _below(value: Any) -> Iterable[Any]:
     """Return the objects that an object refers to."""
-    match one:
+    match value:
         case dict():
-            return [*one.keys(), *one.values()]
+            return [*value.keys(), *value.values()]
         case list() | tuple() | set() | frozenset() | deque():
-            return one
+            return value
         case msgspec.Struct():
-            is_message = type(one).__struct_config__.tag is not None or type(one).__struct_config__.array_like
-            return () if is_message else [getattr(one, name) for name in one.__struct_fields__]
+            is_message = type(value).__struct_config__.tag is not None or type(value).__struct_config__.array_like
+            return () if is_message else [getattr(value, name) for name in value.__struct_fields__]
         case types.MethodType():
-            return one.__self__, one.__func__
+            return value.__self__, value.__func__
         case types.FunctionType():
-            return [*(one.__defaults__ or ()), *(cell.cell_contents for cell in one.__closure__ or () if _has(cell))]
+            return [
+                *(value.__defaults__ or ()),
+                *(cell.cell_contents for cell in value.__closure__ or () if _has(cell)),
+            ]
         case partial():
-            return one.func, *one.args, *one.keywords.values()
+            return value.func, *value.args, *value.keywords.values()
         case TopicTable():
             return ()  # The table's own names are what the caller wants to clean up.
-    found = list(getattr(one, "__dict__", {}).values())
-    for kind in type(one).__mro__:
+    below = list(getattr(value, "__dict__", {}).values())
+    for kind in type(value).__mro__:
         slots = kind.__dict__.get("__slots__", ())
         names = (slots,) if isinstance(slots, str) else slots
-        found += [getattr(one, name) for name in names if hasattr(one, name)]
-    return found
+        below += [getattr(value, name) for name in names if hasattr(value, name)]
+    return below
 
 
 def _has(cell: types.CellType) -> bool:
@@ -93,8 +96,8 @@ def _has(cell: types.CellType) -> bool:
 def _packed(marks: bytearray) -> bytes:
     """Return the marks as bits, eight to a byte, with the first mark in the lowest bit."""
     packed = bytearray(len(marks) // 8 + 1)
-    place = marks.find(1)
-    while place >= 0:
-        packed[place >> 3] |= 1 << (place & 7)
-        place = marks.find(1, place + 1)
+    index = marks.find(1)
+    while index >= 0:
+        packed[index >> 3] |= 1 << (index & 7)
+        index = marks.find(1, index + 1)
     return bytes(packed)

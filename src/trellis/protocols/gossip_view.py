@@ -91,7 +91,7 @@ class GossipView:
         self.sampling.check()
         self.known.check()
         assert len(self.known) <= self.config.entries_max, f"G1: {len(self.known)} entries"
-        heard = {node: self.topics.bits(told.interest) for node, (_, told) in self.known.entries.items()}
+        heard = {node: self.topics.bits(descriptor.interest) for node, (_, descriptor) in self.known.entries.items()}
         seen = {node: self.view.interest_of(node) for node in self.view.names}
         assert heard == seen, "G1: the view is not what was heard"
 

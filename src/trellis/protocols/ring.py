@@ -5,7 +5,7 @@ T-Man finds them: it prefers nearer nodes, and drops nodes whose descriptors gro
 keeps a few more than its owner asks for. Otherwise the ring would take long to close, and would break if several
 adjacent nodes failed together.
 
-Special cases: a single node is its own successor. Of two nodes, each is the other's successor and predecessor. With
+Special cases: a single node is its own successor. In a ring of two, each is the other's successor and predecessor. With
 fewer than L + 1 nodes the lists of successors and predecessors overlap. No list has the node itself or a node twice.
 
 R1  The kept nodes are in the order of the ring, clockwise from this node.
@@ -35,8 +35,8 @@ class _Identifiers(dict[str, int]):
         if len(self) >= _KNOWN_MAX:
             self.clear()
         digest = sha1(name.encode("utf-8", "surrogatepass"), usedforsecurity=False).digest()
-        found = self[name] = int.from_bytes(digest, "big")
-        return found
+        position = self[name] = int.from_bytes(digest, "big")
+        return position
 
 
 _identifiers = _Identifiers()  # A subscript takes half the time of a call of an `lru_cache`.
@@ -57,9 +57,9 @@ def clockwise(start: int, end: int) -> int:
     return (end - start) % RING
 
 
-def ring_distance(one: int, other: int) -> int:
+def ring_distance(first: int, second: int) -> int:
     """Return the distance between two positions, in the shorter direction."""
-    return min(clockwise(one, other), clockwise(other, one))
+    return min(clockwise(first, second), clockwise(second, first))
 
 
 class Ring:
@@ -102,10 +102,10 @@ class Ring:
         """Return the nearest predecessor, or this node if it knows no other."""
         return next(iter(self.predecessors), self.id)
 
-    def responsible(self, place: int, without: NodeId | None = None) -> NodeId:
+    def responsible(self, position: int, without: NodeId | None = None) -> NodeId:
         """Return the first known node at or after a position. This node counts, unless it is `without`."""
         known = [node for node in (self.id, *self.tman.peers) if node != without]
-        return min(known, key=lambda node: clockwise(place, identifier(node)), default=self.id)
+        return min(known, key=lambda node: clockwise(position, identifier(node)), default=self.id)
 
     def is_coordinator(self, node: NodeId) -> bool:
         """Return whether this node is the closest running successor of `node`, as far as it knows.  [OM §3.3]"""
@@ -146,8 +146,16 @@ class Ring:
         last, first = identifier(names[self.kept - 1]), identifier(names[self.kept])
         at = _identifiers
         if last < first:
-            return [one for one in descriptors if not last < at[one.node] < first or one.node in entries]
-        return [one for one in descriptors if first <= at[one.node] <= last or one.node in entries]
+            return [
+                descriptor
+                for descriptor in descriptors
+                if not last < at[descriptor.node] < first or descriptor.node in entries
+            ]
+        return [
+            descriptor
+            for descriptor in descriptors
+            if first <= at[descriptor.node] <= last or descriptor.node in entries
+        ]
 
     def _nearest(self, candidates: list[Descriptor]) -> list[NodeId]:
         return self._nearest_of([descriptor.node for descriptor in candidates])

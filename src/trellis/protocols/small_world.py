@@ -27,7 +27,7 @@ class LongLinks:
         self.size = max(2.0, float(network_size))
         self._draws = [random.random() for _ in range(count)]
         self._distances: list[int] = []
-        self._place()
+        self._compute()
 
     def distances(self, successor: int, predecessor: int) -> list[int]:
         """Return the distances clockwise from this node.
@@ -38,9 +38,9 @@ class LongLinks:
             estimate = max(2.0, 2 * RING / max(1, clockwise(predecessor, successor) or RING))
             if not self.size / 2 <= estimate <= 2 * self.size:
                 self.size = estimate
-                self._place()
+                self._compute()
         return self._distances
 
-    def _place(self) -> None:
+    def _compute(self) -> None:
         """Compute the distances from the draws and the size of the network."""
         self._distances = [int(RING * exp(log(self.size) * (draw - 1))) for draw in self._draws]

@@ -156,7 +156,7 @@ class TMan:
 
     def _buffer(self, samples: list[Descriptor]) -> tuple[Descriptor, ...]:
         """Return what an exchange sends: the own descriptor, the shared entries, and samples; each node once."""
-        told = {descriptor.node: descriptor for descriptor in samples}
-        told |= self.table.told(None if self.shared is None else self.shared())
-        told.pop(self.table.owner, None)
-        return (self.describe(), *list(told.values())[: PEERS_MAX - 1])
+        descriptors = {descriptor.node: descriptor for descriptor in samples}
+        descriptors |= self.table.told(None if self.shared is None else self.shared())
+        descriptors.pop(self.table.owner, None)
+        return (self.describe(), *list(descriptors.values())[: PEERS_MAX - 1])

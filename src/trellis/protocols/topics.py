@@ -26,26 +26,26 @@ class TopicTable:
         self.names: list[Topic] = []  # By index of the bit. An empty name: no topic has this bit now.
         self.is_shared = True  # False: only one node uses the table, and may forget names.
         self.due = _DUE_LEAST  # The number of names from which on it is worth looking for unused ones.
-        self._place: dict[Topic, int] = {}
+        self._index: dict[Topic, int] = {}
         self._free: list[int] = []  # in descending order
         self._cache: dict[tuple[Topic, ...], int] = {}
         self._cached = 0  # number of topics in the keys of `_cache`
 
     def __len__(self) -> int:
-        return len(self._place)
+        return len(self._index)
 
     def bit(self, topic: Topic) -> int:
         """Return the bitset of one topic. A new topic gets a bit."""
-        place = self._place.get(topic)
-        if place is None:
+        index = self._index.get(topic)
+        if index is None:
             if self._free:
-                place = self._free.pop()
-                self.names[place] = topic
+                index = self._free.pop()
+                self.names[index] = topic
             else:
-                place = len(self.names)
+                index = len(self.names)
                 self.names.append(topic)
-            self._place[topic] = place
-        return 1 << place
+            self._index[topic] = index
+        return 1 << index
 
     def known(self, topic: Topic) -> int:
         """Return the bitset of one topic, or 0 if it has no bit. A new topic gets none.
@@ -53,8 +53,8 @@ class TopicTable:
         Used for messages about topics that matter only if this node knows them. So a node that asks about invented
         names cannot fill the table.
         """
-        place = self._place.get(topic)
-        return 0 if place is None else 1 << place
+        index = self._index.get(topic)
+        return 0 if index is None else 1 << index
 
     def bits(self, topics: tuple[Topic, ...]) -> int:
         """Return the bitset of the topics that another node has named.
@@ -63,7 +63,7 @@ class TopicTable:
         """
         known = self._cache.get(topics)
         if known is None:
-            if len(self._place) + len(topics) > NAMES_MAX:
+            if len(self._index) + len(topics) > NAMES_MAX:
                 return self._of_known(topics)
             known = self.own_bits(topics)
             self._cached += len(topics)
@@ -75,34 +75,34 @@ class TopicTable:
 
     def own_bits(self, topics: Iterable[Topic]) -> int:
         """Return the bitset of topics that the owner takes part in. They get bits even if the table is full."""
-        found = 0
+        bits = 0
         for topic in topics:
-            found |= self.bit(topic)
-        return found
+            bits |= self.bit(topic)
+        return bits
 
     def topics(self, bits: int) -> tuple[Topic, ...]:
         """Return the names of a bitset, sorted, as messages have them."""
-        return tuple(sorted(self.names[place] for place in places(bits)))
+        return tuple(sorted(self.names[index] for index in places(bits)))
 
     def keep_only(self, held: int) -> None:
         """Forget the names whose bits are not in `held`. No bitset that has one of them may be used afterwards."""
         kept = held.to_bytes(max(held.bit_length(), len(self.names)) // 8 + 1, "little")
-        for place, name in enumerate(self.names):
-            if name and not kept[place >> 3] >> (place & 7) & 1:
-                del self._place[name]
-                self.names[place] = ""
+        for index, name in enumerate(self.names):
+            if name and not kept[index >> 3] >> (index & 7) & 1:
+                del self._index[name]
+                self.names[index] = ""
         while self.names and not self.names[-1]:
             self.names.pop()
-        self._free = [place for place in range(len(self.names) - 1, -1, -1) if not self.names[place]]
+        self._free = [index for index in range(len(self.names) - 1, -1, -1) if not self.names[index]]
         self._cache.clear()
         self._cached = 0
-        self.due = max(_DUE_LEAST, 2 * len(self._place))
+        self.due = max(_DUE_LEAST, 2 * len(self._index))
 
     def check(self) -> None:
         """Assert the invariant T1."""
-        named = {name: place for place, name in enumerate(self.names) if name}
-        assert named == self._place, "T1: names and places differ"
-        assert sorted(self._free) == [place for place, name in enumerate(self.names) if not name], "T1: free places"
+        named = {name: index for index, name in enumerate(self.names) if name}
+        assert named == self._index, "T1: names and indexes differ"
+        assert sorted(self._free) == [index for index, name in enumerate(self.names) if not name], "T1: free indexes"
 
     @staticmethod
     def normal(topics: Iterable[Topic]) -> tuple[Topic, ...]:
@@ -111,10 +111,10 @@ class TopicTable:
 
     def _of_known(self, topics: tuple[Topic, ...]) -> int:
         """Return the bitset of those topics that have a bit. It is not cached, since others may get one later."""
-        found = 0
+        bits = 0
         for topic in topics:
-            found |= self.known(topic)
-        return found
+            bits |= self.known(topic)
+        return bits
 
 
 _WORD_BITS = 1_024

@@ -52,7 +52,7 @@ Snapshot = Callable[[], Iterable[tuple[bytes, bytes]]]
 
 
 class NoSpace(Exception):
-    """The disk took no more bytes. What was not written is kept, and the batch can be written again later."""
+    """The disk took no more bytes. The rest of the batch is kept, and can be written again later."""
 
 
 @dataclass
@@ -315,11 +315,11 @@ class Log:
         if newest.first >= self.durable:
             return  # Its snapshot is not certain yet (L3).
         self.can_forget = False
-        gone = [one for one in self.segments[:-1] if not one.live]
+        gone = [segment for segment in self.segments[:-1] if not segment.live]
         for segment in gone:
             self._steps += [Step("remove", file_name(segment.number, INDEX)), Step("remove", segment.name)]
         if gone:
-            self.segments = [one for one in self.segments if one.live or one is newest]
+            self.segments = [segment for segment in self.segments if segment.live or segment is newest]
 
     # Records that count
 

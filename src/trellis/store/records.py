@@ -164,8 +164,8 @@ def read_index(data: bytes, number: int, salt: int, size: int) -> Scan | None:
         return None
     if salt_of(data, number, _INDEX_MAGIC) != salt:
         return None
-    told, count = _INDEX_ABOUT.unpack_from(data, HEADER_BYTES)
-    if told != size or len(data) < start + 14 * count + 4:
+    stated_size, count = _INDEX_ABOUT.unpack_from(data, HEADER_BYTES)
+    if stated_size != size or len(data) < start + 14 * count + 4:
         return None
     scanned = Scan(size=size)
     scanned.offsets.frombytes(data[start : start + 8 * count])

@@ -79,11 +79,11 @@ class Claims:
 
     def doubts(self, topic: TopicState, stream: Stream) -> bool:
         """Check a stream once per tick. Return whether its publisher should be asked to compare."""
-        told, now_ms = self.told(topic, stream), self.state.now_ms
-        if told is None or (stream.handed or 0) <= told:
+        named, now_ms = self.told(topic, stream), self.state.now_ms
+        if named is None or (stream.handed or 0) <= named:
             stream.doubt = None
             return False
-        if stream.doubt is None or stream.doubt.last <= told:
+        if stream.doubt is None or stream.doubt.last <= named:
             stream.doubt = Doubt(stream.handed or 0, now_ms)
         return stream.doubt.mark is None and now_ms - stream.doubt.since_ms >= _DOUBT_TICKS * self.state.config.tick_ms
 

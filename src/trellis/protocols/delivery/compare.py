@@ -92,11 +92,11 @@ class Comparison:
         """Let allowances grow back, and process comparisons that were left for later."""
         back = max(1, self._allowance // _TICKS)
         self._used = Counter({peer: used - back for peer, used in self._used.items() if used > back})
-        for key, told in list(self._later.items()):
+        for key, comparison in list(self._later.items()):
             peer, name = key
             if key in self._later and self.may_ask(peer):
                 self._forget(self._later, key)
-                self._take(self.state.topics[name], peer, told)
+                self._take(self.state.topics[name], peer, comparison)
 
     @property
     def _allowance(self) -> int:
@@ -120,11 +120,11 @@ class Comparison:
         self._forget(self._parts, key)
         asks = asks or (key in self._later and self._later[key].asks)
         self._forget(self._later, key)
-        told = _Told(known, item.is_settled, item.is_leaving, asks)
+        comparison = _Told(known, item.is_settled, item.is_leaving, asks)
         if self.may_ask(peer):
-            self._take(topic, peer, told)
+            self._take(topic, peer, comparison)
         else:
-            self._later[key] = told
+            self._later[key] = comparison
             self._kept[peer] += len(known)
 
     def _take(self, topic: TopicState, peer: NodeId, item: _Told) -> None:
@@ -165,6 +165,7 @@ class Comparison:
         self.claims.has_asked(stream)
 
     def on_part(self, peer: NodeId, item: Part) -> None:
+        """Take in that a neighbor takes no part in a topic, and stop sharing it on this link."""
         topic = self.state.topics.get(item.topic)
         if topic is not None:
             self.part(topic, peer)
@@ -187,7 +188,7 @@ class Comparison:
             if stream.touched_ms < oldest and not stream.entries and not self.state.is_ours(stream):
                 continue
             flat = stream.seen.flat()[-2 * _RANGES_MAX :]
-            # A node that does not subscribe delivers nothing. What has passed through it can serve as a baseline, too.
+            # A node that does not subscribe delivers nothing. Messages that passed it can be a baseline, too.
             handed = 0 if stream.begun_ms is not None else stream.handed or 0
             handed = handed if topic.is_wanted else max(handed, stream.top)
             streams.append(Seen(origin, incarnation, handed, self.state.floor(stream), flat))

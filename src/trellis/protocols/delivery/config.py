@@ -11,6 +11,8 @@ from trellis.protocols.delivery.messages import PAYLOAD_BYTES_MAX
 
 
 class DeliveryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[delivery]`: copies, window, waits and limits of reliable delivery. `docs/delivery.md` explains the rules."""
+
     copies: int = 2
     """Nodes that must hold a publication before it is acknowledged to its client. A message acknowledged with k copies
     survives k - 1 crashes. Raising it makes clients wait longer."""

@@ -277,9 +277,9 @@ class Copies:
         if needs <= needs_before and hops <= hops_before:
             return
         asked[key] = needs, hops = max(needs, needs_before), max(hops, hops_before)
-        for other, _ in state.open_links(topic):
-            if other != peer:
-                state.put(other, Ask(*entry.stream.id, entry.sequence, needs, hops - 1))
+        for neighbor, _ in state.open_links(topic):
+            if neighbor != peer:
+                state.put(neighbor, Ask(*entry.stream.id, entry.sequence, needs, hops - 1))
 
     @property
     def _me(self) -> tuple[NodeId, Incarnation]:

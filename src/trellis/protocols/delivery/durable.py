@@ -142,7 +142,7 @@ class Durable:
         count = 0
         for topic in self.state.topics.values():
             for stream in topic.streams.values():
-                for entry in [one for one in stream.entries.values() if one.number in numbers]:
+                for entry in [entry for entry in stream.entries.values() if entry.number in numbers]:
                     self.state.store.drop(entry)
                     count += 1
         self.state.store.overflows += count
@@ -171,34 +171,34 @@ class Durable:
         `after`: the client has seen this position. If it is greater than all here, the store was lost: go on behind it.
         """
         self.position = max(self.position, after)
-        one = self.subscribers.get(name)
-        if one is None:
-            one = self.subscribers[name] = Subscriber(name, cursor=self.position)
-        one.seen_ms = now_ms
-        if topic not in one.topics:
-            one.topics[topic] = self.position
+        subscriber = self.subscribers.get(name)
+        if subscriber is None:
+            subscriber = self.subscribers[name] = Subscriber(name, cursor=self.position)
+        subscriber.seen_ms = now_ms
+        if topic not in subscriber.topics:
+            subscriber.topics[topic] = self.position
             self.wanted[topic] = self.wanted.get(topic, 0) + 1
             self._note(r.Joined(name, topic, self.position))
             if self.wanted[topic] == 1:
                 self._note_marks(topic)
-        return one
+        return subscriber
 
     def quit(self, name: str, topic: Topic = "") -> list[Topic]:
         """End a durable subscription, or all of a client. Return the topics that have no durable subscriber left."""
-        one = self.subscribers.get(name)
-        if one is None:
+        subscriber = self.subscribers.get(name)
+        if subscriber is None:
             return []
-        gone = [topic] if topic else list(one.topics)
+        gone = [topic] if topic else list(subscriber.topics)
         ended = []
         for each in gone:
-            if one.topics.pop(each, None) is None:
+            if subscriber.topics.pop(each, None) is None:
                 continue
             self.wanted[each] -= 1
             if not self.wanted[each]:
                 del self.wanted[each]
                 self._since.pop(each, None)
                 ended.append(each)
-        if not one.topics:
+        if not subscriber.topics:
             del self.subscribers[name]
         self._note(r.Quit(name, topic))
         self._trim()
@@ -206,9 +206,9 @@ class Durable:
 
     def got(self, name: str, position: int, now_ms: int) -> None:
         """Note that a client has everything up to `position`."""
-        one = self.subscribers.get(name)
-        if one is not None and one.cursor < position <= self.position:
-            one.cursor, one.seen_ms = position, now_ms
+        subscriber = self.subscribers.get(name)
+        if subscriber is not None and subscriber.cursor < position <= self.position:
+            subscriber.cursor, subscriber.seen_ms = position, now_ms
             self._note(r.Cursor(name, position, now_ms))
             self._trim()
 
@@ -233,22 +233,22 @@ class Durable:
         if topic.topic in self.wanted and topic.confirmed_ms is not None:
             self._note_marks(topic.topic)
 
-    def behind(self, one: Subscriber, position: int) -> Iterator[Given]:
+    def behind(self, subscriber: Subscriber, position: int) -> Iterator[Given]:
         """Yield the turns behind `position` that a client is owed, in order."""
         first = bisect_right(self.turns, position, lo=self._first, key=lambda given: given.position)
         for index in range(first, len(self.turns)):
             given = self.turns[index]
-            if one.topics.get(given.topic, given.position) < given.position:
+            if subscriber.topics.get(given.topic, given.position) < given.position:
                 yield given
 
-    def owed(self, one: Subscriber) -> int:
+    def owed(self, subscriber: Subscriber) -> int:
         """Return how many turns wait for a client, on any topic: its own are among them."""
-        first = bisect_right(self.turns, one.cursor, lo=self._first, key=lambda given: given.position)
+        first = bisect_right(self.turns, subscriber.cursor, lo=self._first, key=lambda given: given.position)
         return len(self.turns) - first
 
     def _trim(self) -> None:
         """Release turns that all durable subscribers have."""
-        least = min((one.cursor for one in self.subscribers.values()), default=self.position)
+        least = min((subscriber.cursor for subscriber in self.subscribers.values()), default=self.position)
         while self._first < len(self.turns) and self.turns[self._first].position <= least:
             self._release_first()
 
@@ -283,10 +283,10 @@ class Durable:
     def snapshot(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield the records that replace all earlier ones but messages and turns."""
         yield r.encode(r.Begin(self.position)), b""
-        for one in self.subscribers.values():
-            yield r.encode(r.Cursor(one.name, one.cursor, one.seen_ms)), b""
-            for topic, position in one.topics.items():
-                yield r.encode(r.Joined(one.name, topic, position)), b""
+        for subscriber in self.subscribers.values():
+            yield r.encode(r.Cursor(subscriber.name, subscriber.cursor, subscriber.seen_ms)), b""
+            for topic, position in subscriber.topics.items():
+                yield r.encode(r.Joined(subscriber.name, topic, position)), b""
         for topic in self.wanted:
             for record in self._marks(topic):
                 yield r.encode(record), b""
@@ -316,9 +316,11 @@ class Durable:
         for _, turn in turns:  # A snapshot may have been written between two turns of one input.
             marks.handed_over(turn.topic, turn.origin, turn.incarnation, turn.sequence)
         self.position = max([marks.position, *(turn.position for _, turn in turns)])
-        self.subscribers = {one.name: one for one in marks.subscribers.values() if one.topics}
-        for one in self.subscribers.values():
-            for topic in one.topics:
+        self.subscribers = {
+            subscriber.name: subscriber for subscriber in marks.subscribers.values() if subscriber.topics
+        }
+        for subscriber in self.subscribers.values():
+            for topic in subscriber.topics:
                 self.wanted[topic] = self.wanted.get(topic, 0) + 1
         self._since = {topic: since for topic, since in marks.since.items() if topic in self.wanted}
         self._handed = {key: upto for key, upto in marks.handed.items() if key[0] in self.wanted}
@@ -344,7 +346,7 @@ class Durable:
         self.restored += 1
 
     def _put_back_turns(self, turns: list[tuple[int, r.Turn]]) -> None:
-        least = min((one.cursor for one in self.subscribers.values()), default=self.position)
+        least = min((subscriber.cursor for subscriber in self.subscribers.values()), default=self.position)
         last = least
         for number, turn in sorted(turns, key=lambda pair: pair[1].position):
             if turn.position <= last or turn.topic not in self.wanted:
@@ -384,7 +386,11 @@ class Durable:
 
     def held_topics(self) -> list[Topic]:
         """Return the topics of which this node holds messages."""
-        return [name for name, topic in self.state.topics.items() if any(one.entries for one in topic.streams.values())]
+        return [
+            name
+            for name, topic in self.state.topics.items()
+            if any(stream.entries for stream in topic.streams.values())
+        ]
 
     def metrics(self) -> dict[str, int]:
         """Return what an operator should see."""

@@ -220,9 +220,9 @@ class Homes:
         state.out += _joined(onward)
         # A later topic of the same message may have displaced an earlier one.
         mine = [topic for topic in mine if message.node in self.registry.get(topic, ())]
-        told = self.heirs.registered(message.node, mine, new, message.number) if mine else []
-        if told:
-            state.out.append(Send(message.node, Registered(tuple(told), number=message.number)))
+        confirmed = self.heirs.registered(message.node, mine, new, message.number) if mine else []
+        if confirmed:
+            state.out.append(Send(message.node, Registered(tuple(confirmed), number=message.number)))
 
     def on_unregister(self, sender: NodeId, message: Unregister) -> None:
         """Drop registrations of topics that we are home of, and forward the others."""

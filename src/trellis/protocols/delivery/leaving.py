@@ -101,13 +101,13 @@ class LeavingInOrder:
         """Note that nobody else subscribes. Other nodes that take part only publish, and no message is owed to them.
 
         A neighbor that has fallen silent may be cut off. Its registration has run out, but what we hold is kept for it,
-        until `leave_ms_max` after we began to leave. What nodes say to each other is not kept.
+        until `leave_ms_max` after we began to leave. Messages of internal topics are not kept.
         """
         departure = self.departures.get(topic)
         if departure is None:
             return
         if not is_internal(topic) and any(topic in topics for _, topics in self._lost_lately().values()):
-            since_ms = min(one.since_ms for one in self.departures.values())
+            since_ms = min(departure.since_ms for departure in self.departures.values())
             if self.state.now_ms - since_ms <= self.state.config.leave_ms_max:
                 return
             self.state.counters.left_undrained += not departure.was_late

@@ -37,8 +37,8 @@ class Marks:
             snapshot, self._snapshot = self._snapshot, None
             if not is_old:
                 self.subscribers, self.since, self.handed = {}, {}, {}
-            for one in snapshot:
-                self._apply(one)
+            for earlier in snapshot:
+                self._apply(earlier)
         elif self._snapshot is not None:
             self._snapshot.append(record)
         else:
@@ -46,8 +46,8 @@ class Marks:
 
     def flush(self) -> None:
         """Take in an incomplete snapshot as single records (S1): it replaces nothing."""
-        for one in self._snapshot or ():
-            self._apply(one)
+        for record in self._snapshot or ():
+            self._apply(record)
 
     def handed_over(self, topic: Topic, origin: str, incarnation: int, upto: int) -> None:
         key = (topic, origin, incarnation)
@@ -63,14 +63,14 @@ class Marks:
                 self._subscriber(client, position).topics.setdefault(topic, position)
                 self.position = max(self.position, position)
             case r.Cursor(client, position, seen_ms):
-                one = self._subscriber(client, position)
-                one.cursor, one.seen_ms = max(one.cursor, position), seen_ms
+                subscriber = self._subscriber(client, position)
+                subscriber.cursor, subscriber.seen_ms = max(subscriber.cursor, position), seen_ms
                 self.position = max(self.position, position)
             case r.Quit(client, topic):
-                subscriber = self.subscribers.get(client)
-                if subscriber is not None and topic:
-                    subscriber.topics.pop(topic, None)
-                elif subscriber is not None:
+                former = self.subscribers.get(client)
+                if former is not None and topic:
+                    former.topics.pop(topic, None)
+                elif former is not None:
                     del self.subscribers[client]
 
     def _subscriber(self, name: str, position: int) -> Subscriber:

@@ -145,7 +145,7 @@ class Order:
     def _seen_before(self, stream: Stream) -> int:
         """Return the last sequence that was seen before the application subscribed, or 0 if there was none.
 
-        What was seen since waits, because nothing is delivered before the baseline is set.
+        Messages that were seen since then wait, because nothing is delivered before the baseline is set.
         """
         for first, last in reversed(stream.seen.pairs()):
             while last >= first:
@@ -201,8 +201,8 @@ class Order:
         if stream.begun_ms is not None and self._may_be_older(topic, stream, gap):
             return
         origin, incarnation = stream.id.origin, stream.id.incarnation
-        told = self.claims.told(topic, stream)
-        last = gap[1] if told is None else min(gap[1], told)  # N2 of `claims.py`: nothing beyond may be skipped
+        named = self.claims.told(topic, stream)
+        last = gap[1] if named is None else min(gap[1], named)  # N2 of `claims.py`: nothing beyond may be skipped
         if state.now_ms - stream.waiting[following].born_ms > 2 * state.keep_ms:  # (c)
             if last < gap[1]:
                 del stream.waiting[following]  # its publisher still knows nothing of it
@@ -239,8 +239,8 @@ class Order:
             state.put(peer, Pull(*stream.id, gap))
         if asked or state.now_ms - max(stream.begun_ms, topic.changed_ms) < state.config.confirm_ms:
             return False
-        told = self.claims.told(topic, stream)
-        last = gap[1] if told is None else min(gap[1], told)
+        named = self.claims.told(topic, stream)
+        last = gap[1] if named is None else min(gap[1], named)
         self._skip(stream, last, "no neighbor has it, and it may be older than the subscription")
         return True
 

@@ -93,16 +93,16 @@ class Tree:
             self.state.durable.keep(entry)
         missing = topic.missing.pop((stream, entry.sequence), None) if topic.missing else None
         if self.state.durable is None or not entry.is_private:
-            for other, link in topic.links.items():
-                if link.is_open and other != peer and (missing is None or other not in missing.peers):
-                    self.offer(other, link, entry, is_eager=True)
+            for neighbor, link in topic.links.items():
+                if link.is_open and neighbor != peer and (missing is None or neighbor not in missing.peers):
+                    self.offer(neighbor, link, entry, is_eager=True)
         self.order.take(topic, entry)
 
     def publish(self, topic: TopicState, entry: Entry) -> None:
         """Offer a message of our own that was private until it was synced."""
-        for other, link in topic.links.items():
+        for peer, link in topic.links.items():
             if link.is_open:
-                self.offer(other, link, entry, is_eager=True)
+                self.offer(peer, link, entry, is_eager=True)
 
     def offer(self, peer: NodeId, link: TopicLink, entry: Entry, *, is_eager: bool) -> None:
         """Push a message, or note that it is to be announced."""
@@ -197,8 +197,8 @@ class Tree:
         gone = Ranges(pairs_of(item.ranges))
         for first, last in gone.pairs():
             self.order.refused(stream, peer, first, last)
-        for (other, number), missing in list(topic.missing.items()) if topic.missing else ():
-            if other is stream and number in gone:
+        for (missed, number), missing in list(topic.missing.items()) if topic.missing else ():
+            if missed is stream and number in gone:
                 self._not_from(topic, stream, number, missing, peer)
 
     def on_prune(self, peer: NodeId, item: Prune) -> None:

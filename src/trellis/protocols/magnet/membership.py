@@ -83,7 +83,7 @@ class Membership:
         empty: list[Topic] = []
         upwards: dict[NodeId, list[SampleUp]] = {}
         for topic, tree in self.trees.items():
-            silent = [child for child, told in tree.children.items() if told[2] < oldest]
+            silent = [child for child, report in tree.children.items() if report[2] < oldest]
             for child in silent:
                 del tree.children[child]
             if not tree.children and topic not in self.mine:

@@ -333,12 +333,12 @@ class MagnetNode:
 
     def _on_to_home(self, message: ToHome) -> Effects:
         """Handle a message at home(t), or forward it by one hop on the control ring."""
-        place, table = hashed(message.topic), self.control.table
-        if table.owns(place) or (message.arriving and table.predecessor is None):
+        position, table = hashed(message.topic), self.control.table
+        if table.owns(position) or (message.arriving and table.predecessor is None):
             return self._at_home(message)
         if message.hops > _HOPS_MAX or table.me is None:
             return []
-        hop, arriving = table.next_hop(place), False
+        hop, arriving = table.next_hop(position), False
         if hop is None and message.arriving:
             hop = table.predecessor  # The sender's list of successors was out of date: the home is before us.
         elif hop is None:

@@ -267,9 +267,9 @@ class Trees:
 
     def _part(self) -> Effects:
         """Tell children over links that will be given up to move. It is repeated in every heartbeat."""
-        by_child, told = self.forest.by_child, self._parted
-        parting = [node for node in self.skewed.table.parting if node in by_child and node not in told]
-        told.update(parting)
+        by_child, parted = self.forest.by_child, self._parted
+        parting = [node for node in self.skewed.table.parting if node in by_child and node not in parted]
+        parted.update(parting)
         return [Send(node, Move(tuple(by_child[node]))) for node in parting]
 
     def on_move(self, sender: NodeId, topics: tuple[Topic, ...]) -> Effects:
@@ -402,13 +402,13 @@ class Trees:
 
         The count only grows, so no order of messages sends it around a cycle for ever.
         """
-        told: dict[NodeId, list[Tree]] = {}
+        trees_by_child: dict[NodeId, list[Tree]] = {}
         for tree in grown:
             for child in tree.children:
-                told.setdefault(child, []).append(tree)
+                trees_by_child.setdefault(child, []).append(tree)
         return [
             Send(child, Pong(tuple(tree.topic for tree in trees), tuple(tree.count for tree in trees)))
-            for child, trees in told.items()
+            for child, trees in trees_by_child.items()
         ]
 
     def _abdicate(self, tree: Tree) -> Effects:
@@ -418,6 +418,6 @@ class Trees:
         return [*effects, *(self._join_if_needed(tree) if tree.is_needed else self._prune(tree))]
 
 
-def _is_same(one: Peer, other: Peer) -> bool:
+def _is_same(first: Peer, second: Peer) -> bool:
     """Return whether both are the same root at the same position. The order of a tree depends on that."""
-    return (one.node, one.incarnation, one.version) == (other.node, other.incarnation, other.version)
+    return (first.node, first.incarnation, first.version) == (second.node, second.incarnation, second.version)

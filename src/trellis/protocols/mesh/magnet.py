@@ -67,10 +67,10 @@ class MagnetOverlay:
         return self._interest
 
     def neighbors(self) -> Mapping[NodeId, int]:
-        found = {peer: self._bits(topics) for peer, topics in self.forest.by_parent.items()}
+        shared = {peer: self._bits(topics) for peer, topics in self.forest.by_parent.items()}
         for peer, topics in self.forest.by_child.items():
-            found[peer] = found.get(peer, 0) | self._bits(topics)
-        return found
+            shared[peer] = shared.get(peer, 0) | self._bits(topics)
+        return shared
 
     def is_gone(self, node: NodeId) -> bool:
         return False
@@ -95,15 +95,15 @@ class MagnetOverlay:
         routes from below, a node right behind the position that is not the home would send the message around the whole
         ring. If messages are also duplicated on the way, very many of them would circle.
         """
-        place, table = hashed(topic), self.node.control.table
-        if table.owns(place):
+        position, table = hashed(topic), self.node.control.table
+        if table.owns(position):
             return [Send(self.id, message)]
         if table.me is None:
             return []  # We are not on the ring yet. Delivery sends the message again later.
         peers = {peer.node: peer for peer in (*table.successors, *table.around)}
         for shunned in (without, ()):
             known = [peer for node, peer in peers.items() if node not in shunned]
-            nearest = min([table.me, *known], key=lambda peer: (peer.label < place, peer.label))
+            nearest = min([table.me, *known], key=lambda peer: (peer.label < position, peer.label))
             if nearest is not table.me:
                 return [Send(nearest.node, message)]
         return []  # We know no node that is nearer. The ring will soon tell us of one.
@@ -120,14 +120,14 @@ class MagnetOverlay:
     def unsubscribe(self, topics: Sequence[Topic]) -> Effects:
         only_published_on = [topic for topic in topics if topic not in self.node.topics]
         effects = self.node.unsubscribe_all(topics)
-        return [*effects, *(one for topic in only_published_on for one in self.node.trees.unsubscribe(topic))]
+        return [*effects, *(effect for topic in only_published_on for effect in self.node.trees.unsubscribe(topic))]
 
     def leave(self) -> Effects:
         return [*self.node.leave(), Left()]
 
     def _bits(self, topics: Iterable[Topic]) -> int:
         """Return the bitset of these topics."""
-        found = 0
+        bits = 0
         for topic in topics:
-            found |= self.table.bit(topic)
-        return found
+            bits |= self.table.bit(topic)
+        return bits

@@ -334,7 +334,7 @@ class MeshNode:
             if late and not delivery.is_publishing(topic):
                 del self.interested[topic]
                 self.draining[topic] = None
-        for topic in [one for one in self.parting if not self.overlay.interest & self.overlay.table.bit(one)]:
+        for topic in [topic for topic in self.parting if not self.overlay.interest & self.overlay.table.bit(topic)]:
             del self.parting[topic]
         if not self.draining and not self.is_leaving:
             return []

@@ -59,17 +59,17 @@ class SpiderCastOverlay:
         return self.node.me.interest
 
     def neighbors(self) -> Mapping[NodeId, int]:
-        found: dict[NodeId, int] = {}
+        shared: dict[NodeId, int] = {}
         for task in self.node.tasks.values():
             for peer, record in task.neighbors.items():
-                found[peer] = found.get(peer, 0) | record.interest
+                shared[peer] = shared.get(peer, 0) | record.interest
         lost = 0
         for peer, interest in self._linked.items():
-            if peer not in found:
+            if peer not in shared:
                 lost |= interest
-        self._since.update((self.table.names[place], self._round) for place in places(lost & self.interest))
-        self._linked = found
-        return found
+        self._since.update((self.table.names[index], self._round) for index in places(lost & self.interest))
+        self._linked = shared
+        return shared
 
     def is_gone(self, node: NodeId) -> bool:
         return False

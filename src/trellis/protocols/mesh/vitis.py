@@ -69,12 +69,12 @@ class VitisOverlay:
 
     def neighbors(self) -> Mapping[NodeId, int]:
         mine, relays = self.table.own_bits(self.node.topics), self.node.relays
-        found: dict[NodeId, int] = {}
-        for one in self.node.neighbors.firm():
-            shared = mine & self.table.bits(one.topics) | self._bits(relays.shared_with(one))
+        linked: dict[NodeId, int] = {}
+        for neighbor in self.node.neighbors.firm():
+            shared = mine & self.table.bits(neighbor.topics) | self._bits(relays.shared_with(neighbor))
             if shared:
-                found[one.node] = shared
-        return found
+                linked[neighbor.node] = shared
+        return linked
 
     def is_gone(self, node: NodeId) -> bool:
         return False
@@ -92,13 +92,13 @@ class VitisOverlay:
         return None
 
     def toward_home(self, topic: Topic, message: msgspec.Struct, without: Collection[NodeId] = ()) -> Effects:
-        place = identifier(topic)
-        hop = self.node.relays.compass.next_hop(place)
+        position = identifier(topic)
+        hop = self.node.relays.compass.next_hop(position)
         if hop is not None and hop in without:
-            mine = closeness(self.node.identifier, place)
-            others = [one.node for one in self.node.neighbors.firm() if one.node not in without]
-            closer = [node for node in others if closeness(identifier(node), place) < mine]
-            hop = min(closer, key=lambda node: closeness(identifier(node), place), default=hop)
+            mine = closeness(self.node.identifier, position)
+            others = [neighbor.node for neighbor in self.node.neighbors.firm() if neighbor.node not in without]
+            closer = [node for node in others if closeness(identifier(node), position) < mine]
+            hop = min(closer, key=lambda node: closeness(identifier(node), position), default=hop)
         return [Send(self.id if hop is None else hop, message)]
 
     def meet(self, names: Sequence[NodeId]) -> Effects:
@@ -118,7 +118,7 @@ class VitisOverlay:
 
     def _bits(self, topics: Collection[Topic]) -> int:
         """Return the bitset of these topics."""
-        found = 0
+        bits = 0
         for topic in topics:
-            found |= self.table.bit(topic)
-        return found
+            bits |= self.table.bit(topic)
+        return bits

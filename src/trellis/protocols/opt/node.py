@@ -78,7 +78,7 @@ class OptNode(OverlayNode):
     def check(self) -> None:
         """Assert the invariant O1, and those of the overlay."""
         super().check()
-        links = sum(one.firm for one in self.neighbors.all.values())
+        links = sum(neighbor.firm for neighbor in self.neighbors.all.values())
         assert links <= self._bound, f"O1: {self.id} has {links} links, the bound is {self._bound}"
 
     def _table_size(self) -> int | None:
@@ -91,18 +91,18 @@ class OptNode(OverlayNode):
         bits, wanted, known = self.topic_table.bits, self._bits, self.neighbors.all
         covered, room = Coverage(), self._bound
         mutual: dict[NodeId, int] = {}  # Links that both ends hold. The end with the smaller name keeps its entry.
-        for node, one in known.items():
-            if one.firm and one.links_us:
-                shared = bits(one.topics) & wanted
+        for node, neighbor in known.items():
+            if neighbor.firm and neighbor.links_us:
+                shared = bits(neighbor.topics) & wanted
                 covered.add(shared)
                 room -= 1
-                if one.in_table and node in entries and self.id < node:
+                if neighbor.in_table and node in entries and self.id < node:
                     mutual[node] = shared
         needed = wanted & ~covered.at_least(self.config.coverage + 1)
         chosen = [node for node, shared in mutual.items() if shared & needed]
         kept, others = dict[NodeId, int](), dict[NodeId, int]()
-        for node, (_, told) in entries.items():
-            shared, present = bits(told.interest) & wanted, known.get(node)
+        for node, (_, descriptor) in entries.items():
+            shared, present = bits(descriptor.interest) & wanted, known.get(node)
             if not shared or node in self._refused or (present is not None and present.firm and present.links_us):
                 continue
             confirmed = present is not None and present.in_table and present.spoke
@@ -177,11 +177,11 @@ class OptNode(OverlayNode):
 
     def _is_full(self) -> bool:
         """Return whether confirmed links alone reach the bound."""
-        return sum(1 for one in self.neighbors.all.values() if one.firm and one.spoke) >= self._bound
+        return sum(1 for neighbor in self.neighbors.all.values() if neighbor.firm and neighbor.spoke) >= self._bound
 
     def _make_room(self) -> Effects:
         """Give up requests that are not confirmed if a node that asked us has made us exceed the bound."""
-        if sum(one.firm for one in self.neighbors.all.values()) <= self._bound:
+        if sum(neighbor.firm for neighbor in self.neighbors.all.values()) <= self._bound:
             return []
         self.table.select_again()
         return self._follow_table()

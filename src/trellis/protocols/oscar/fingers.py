@@ -189,12 +189,12 @@ class Fingers:
             return self._finish()
         self.medians.append(median)
         # The median is one of the successors that we know, so the remaining medians need no walks.
-        place = next((at for at, one in enumerate(self.table.successors) if one.node == median.node), None)
-        if place is not None:
-            self._pool += [(peer, 0.0) for peer in self.table.successors[1:place]]
-            while place > 1 and len(self.medians) < MEDIANS_MAX:
-                place //= 2
-                self.medians.append(self.table.successors[place])
+        index = next((at for at, peer in enumerate(self.table.successors) if peer.node == median.node), None)
+        if index is not None:
+            self._pool += [(peer, 0.0) for peer in self.table.successors[1:index]]
+            while index > 1 and len(self.medians) < MEDIANS_MAX:
+                index //= 2
+                self.medians.append(self.table.successors[index])
             return self._finish()
         return self._sample(median.label)
 
@@ -238,9 +238,9 @@ class Fingers:
         me = self.table.me
         assert me is not None
         far = me.label
-        for place, median in enumerate(self.medians):
+        for partition, median in enumerate(self.medians):
             if between(label, median.label, far):
-                return place
+                return partition
             far = median.label
         return len(self.medians)
 
@@ -261,7 +261,7 @@ class Fingers:
     def _draw(self, slot: int, taken: set[NodeId]) -> Peer | None:
         """Return a random peer of the draw's partition, or of the nearest partition that has any, or None."""
         wanted = self._partition(slot)
-        for part in sorted(range(len(self.partitions)), key=lambda place: abs(place - wanted)):
+        for part in sorted(range(len(self.partitions)), key=lambda partition: abs(partition - wanted)):
             free = [
                 sample
                 for sample in self.partitions[part]
@@ -271,9 +271,9 @@ class Fingers:
                 continue
             peer, liking = free[self.random.randrange(len(free))]
             if self.similarity is not None and self.config.two_choices:
-                other, other_liking = free[self.random.randrange(len(free))]
-                if other_liking > liking:
-                    peer = other
+                second, second_liking = free[self.random.randrange(len(free))]
+                if second_liking > liking:
+                    peer = second
             return peer
         return None
 

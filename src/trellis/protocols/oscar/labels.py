@@ -30,23 +30,23 @@ def hashed(name: str) -> Label:
     return sha1(name.encode("utf-8", "surrogatepass"), usedforsecurity=False).digest().rstrip(b"\0")
 
 
-def between(place: Label, start: Label, end: Label) -> bool:
-    """Return whether `place` is on the arc (start, end]. The arc from a label to itself is the whole circle."""
+def between(label: Label, start: Label, end: Label) -> bool:
+    """Return whether `label` is on the arc (start, end]. The arc from a label to itself is the whole circle."""
     if start < end:
-        return start < place <= end
-    return place > start or place <= end
+        return start < label <= end
+    return label > start or label <= end
 
 
-def inside(place: Label, start: Label, end: Label) -> bool:
-    """Return whether `place` is on the open arc (start, end)."""
+def inside(label: Label, start: Label, end: Label) -> bool:
+    """Return whether `label` is on the open arc (start, end)."""
     if start < end:
-        return start < place < end
-    return place != start and (place > start or place < end)
+        return start < label < end
+    return label != start and (label > start or label < end)
 
 
 def after(start: Label) -> Callable[[Label], tuple[bool, Label]]:
     """Return a key that sorts labels clockwise from `start`. `start` itself comes last."""
-    return lambda place: (place <= start, place)
+    return lambda label: (label <= start, label)
 
 
 def midpoint(start: Label, end: Label) -> Label:

@@ -54,8 +54,8 @@ class Respacing:
             step = arc // wave.count
             if wave.count <= 1 or step < 1:
                 return []
-            place = grid(wave.start, size) + step * (wave.count - 1)
-            return [Send(sender, self._back(wave.origin, wave.start, place, step))]
+            position = grid(wave.start, size) + step * (wave.count - 1)
+            return [Send(sender, self._back(wave.origin, wave.start, position, step))]
         if len(self._came_from) >= _WAVES_MAX:
             self._came_from.clear()
         self._came_from[wave.origin] = sender
@@ -87,12 +87,14 @@ class Respacing:
             self.table.move(wave.place)
             self.moves += 1
         step = grid(wave.step, size)
-        place = grid(wave.place, size) - step
-        return [Send(before, self._back(wave.origin, wave.start, place, step))]
+        position = grid(wave.place, size) - step
+        return [Send(before, self._back(wave.origin, wave.start, position, step))]
 
-    def _back(self, origin: NodeId, start: Label, place: int, step: int) -> SpreadBack:
+    def _back(self, origin: NodeId, start: Label, position: int, step: int) -> SpreadBack:
         """Return the message for the next node on the way back."""
         table, size = self.table, self.config.grid_bytes
         assert table.me is not None
         known = tuple(table.successors[: self.config.successors - 1])
-        return SpreadBack(self.layer, origin, start, grid_label(place, size), grid_label(step, size), table.me, known)
+        return SpreadBack(
+            self.layer, origin, start, grid_label(position, size), grid_label(step, size), table.me, known
+        )

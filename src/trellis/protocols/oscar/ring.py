@@ -113,12 +113,12 @@ class Ring:
         if table.me is None or table.successor is None or sender != table.successor.node:
             return []
         self.silence = 0
-        told = [message.me, *message.successors]
+        peers = [message.me, *message.successors]
         before = message.predecessor
         if before is not None and inside(before.label, table.me.label, message.me.label):
-            told.append(before)
+            peers.append(before)
         # Nodes that the successor does not know any more are forgotten. So crashed nodes disappear from the lists.
-        return self._take(self._believable(told))
+        return self._take(self._believable(peers))
 
     def on_gone(self, sender: NodeId) -> Effects:
         """Give up a node that leaves its position."""
@@ -157,7 +157,7 @@ class Ring:
 
     def _believable(self, peers: Iterable[Peer]) -> list[Peer]:
         """Return the peers that are not buried. If one has our label, the node with the larger name moves."""
-        table, found = self.table, []
+        table, believed = self.table, []
         for peer in peers:
             assert table.me is not None
             if peer.node == table.node or peer.node in self._buried:
@@ -171,8 +171,8 @@ class Ring:
                     continue  # There is no label left to move to.
                 table.move(label)
                 self.collisions += 1
-            found.append(peer)
-        return found
+            believed.append(peer)
+        return believed
 
     def _take(self, peers: list[Peer]) -> Effects:
         """Set the successors, and ask the first one if it is new."""

@@ -102,9 +102,9 @@ class Table:
             self._refresh()
         if not self._down or self.me is None or self.me.label == target:
             return None
-        place = bisect_right(self._labels, target) - 1
+        index = bisect_right(self._labels, target) - 1
         for step in range(min(2, len(self._down))):
-            hop = self._down[place - step]
+            hop = self._down[index - step]
             if hop.node != without:
                 return hop if between(hop.label, self.me.label, target) else None
         return None
@@ -127,9 +127,9 @@ class Table:
         if self.predecessor is not None and self.predecessor.node == peer.node and is_newer(peer, self.predecessor):
             self.predecessor = peer
             self.touch()
-        for place, old in enumerate(self.successors):
+        for index, old in enumerate(self.successors):
             if old.node == peer.node and is_newer(peer, old):
-                self.successors[place] = peer
+                self.successors[index] = peer
                 self._sort_successors()
                 break
 
@@ -175,7 +175,7 @@ class Table:
             *self.parting,
             *([self.predecessor.node] if self.predecessor else []),
         ]
-        assert self.node not in held, f"T1: {self.node} is its own neighbour"
+        assert self.node not in held, f"T1: {self.node} is its own neighbor"
         if self.me is not None:
             key = after(self.me.label)
             assert names == [peer.node for peer in sorted(self.successors, key=lambda peer: key(peer.label))], (

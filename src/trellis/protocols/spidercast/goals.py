@@ -99,8 +99,8 @@ class CoverTopics:
     def under(self, neighbors: Collection[NodeId]) -> int:
         lacking = self.me.interest & ~self.coverage.at_least(self.k)
         if lacking and not self.literal:
-            for place in places(lacking):
-                topic = 1 << place
+            for index in places(lacking):
+                topic = 1 << index
                 if not self._somebody_is_left(topic, neighbors):
                     lacking ^= topic
         return lacking

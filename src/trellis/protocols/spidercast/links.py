@@ -31,7 +31,7 @@ class Links:
 
     def down(self, node: NodeId, task: Task) -> Effects:
         """Note that a task does not hold a link any more. It goes down with the last task."""
-        tasks = tuple(other for other in self.tasks[node] if other != task)
+        tasks = tuple(holder for holder in self.tasks[node] if holder != task)
         if tasks:
             self.tasks[node] = tasks
             return []

@@ -183,7 +183,7 @@ class SpiderCastNode:
         held = {node for task in self.tasks.values() for node in task.neighbors}
         assert held == set(self.links.tasks), f"N1: {self.id} holds {held}, its links are {set(self.links.tasks)}"
         assert held == set(self.suspicion.watched), f"N1: {self.id} holds {held}, it watches {self.suspicion.watched}"
-        assert self.id not in held, f"N1: {self.id} is its own neighbour"
+        assert self.id not in held, f"N1: {self.id} is its own neighbor"
         for task in self.tasks.values():
             task.check()
         if self.membership:

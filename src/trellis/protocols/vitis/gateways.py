@@ -51,10 +51,10 @@ class Gateways:
     def came(self, neighbor: Neighbor) -> None:
         """Note that a neighbor is firm from now on, with its present topics."""
         listed = neighbor.listed
-        for place, topic in self._shared(neighbor):
+        for index, topic in self._shared(neighbor):
             self._touched.add(topic)
-            if place < len(listed):
-                self.heard[topic][neighbor.node] = listed[place]
+            if index < len(listed):
+                self.heard[topic][neighbor.node] = listed[index]
 
     def went(self, neighbor: Neighbor) -> None:
         """Note that a neighbor is not firm any more, or that its topics are about to change."""
@@ -68,11 +68,11 @@ class Gateways:
         if not neighbor.firm:
             return
         known, count = len(before), len(listed)
-        for place, topic in self._shared(neighbor):
+        for index, topic in self._shared(neighbor):
             # Proposals that have not changed are the same objects, unless they came over the wire. Then all look new,
             # and are compared again with the same result.
-            if place < count and (place >= known or listed[place] is not before[place]):
-                self.heard[topic][neighbor.node] = listed[place]
+            if index < count and (index >= known or listed[index] is not before[index]):
+                self.heard[topic][neighbor.node] = listed[index]
                 self._touched.add(topic)
 
     def update(self) -> bool:
@@ -106,47 +106,47 @@ class Gateways:
             assert proposal.hops <= self.hops_max, f"I-18: {self.owner} is {proposal.hops} hops from {proposal.gateway}"
             own = (proposal.gateway == self.owner, proposal.parent == self.owner, proposal.hops == 0)
             assert own in ((True,) * 3, (False,) * 3), f"I-18: {self.owner} proposes {proposal} for {topic}"
-        told: dict[Topic, dict[NodeId, Proposal]] = {topic: {} for topic in self.proposals}
-        for one in self.neighbors.firm():
-            for topic, proposal in zip(one.topics, one.listed, strict=False):
-                if topic in told:
-                    told[topic][one.node] = proposal
-        assert told == self.heard, f"H1: {self.owner} did not listen"
+        listed: dict[Topic, dict[NodeId, Proposal]] = {topic: {} for topic in self.proposals}
+        for neighbor in self.neighbors.firm():
+            for topic, proposal in zip(neighbor.topics, neighbor.listed, strict=False):
+                if topic in listed:
+                    listed[topic][neighbor.node] = proposal
+        assert listed == self.heard, f"H1: {self.owner} did not listen"
 
     def _shared(self, neighbor: Neighbor) -> tuple[tuple[int, Topic], ...]:
         """Return the topics that both nodes are subscribed to, each with its index among the topics of the neighbor."""
         shared = neighbor.shared
         if shared is None:
             own = self.proposals
-            shared = tuple([(place, topic) for place, topic in enumerate(neighbor.topics) if topic in own])
+            shared = tuple([(index, topic) for index, topic in enumerate(neighbor.topics) if topic in own])
             neighbor.shared = shared
         return shared
 
     def _elect(self, topic: Topic) -> Proposal:
         """Return the best proposal for a topic. It is the same object as before if it has not changed."""
-        place, owner, hops_max = identifier(topic), self.owner, self.hops_max
+        position, owner, hops_max = identifier(topic), self.owner, self.hops_max
         before, heard = self.proposals[topic], self.heard[topic]
         gateway = last = owner  # l. 3
         closest = distance = self._closeness[topic]
         best = (0, False, owner)  # hops, whether the parent is another one than before, parent
         for node, new in heard.items():
-            told, parent = new.gateway, new.parent
-            if new.hops >= hops_max or told == owner:
+            proposed, parent = new.gateway, new.parent
+            if new.hops >= hops_max or proposed == owner:
                 continue
             if parent == owner:
                 if not self.take_back:
                     continue
             elif parent != node and parent in heard:  # l. 7 (A-VIT-15)
                 continue
-            if told != last:
-                last, at = told, identifier(told)
-                far = abs(at - place)
+            if proposed != last:
+                last, at = proposed, identifier(proposed)
+                far = abs(at - position)
                 distance = (min(far, RING - far), at)
             if distance > closest:
                 continue
             rank = (new.hops + 1, node != before.parent, node)
             if distance < closest or rank < best:  # l. 8-12, l. 13-15
-                gateway, closest, best = told, distance, rank
+                gateway, closest, best = proposed, distance, rank
         hops, _, parent = best
         if gateway == before.gateway and parent == before.parent and hops == before.hops:
             return before

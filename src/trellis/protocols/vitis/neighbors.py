@@ -98,8 +98,8 @@ class Neighbors:
 
     def firm(self) -> Iterator[Neighbor]:
         """Yield the neighbors with a firm link."""
-        return (one for one in self.all.values() if one.parting == FIRM)
+        return (neighbor for neighbor in self.all.values() if neighbor.parting == FIRM)
 
     def interested(self, topic: Topic) -> list[NodeId]:
         """Return the neighbors that are subscribed to a topic. Parting ones count, since they still carry events."""
-        return [node for node, one in self.all.items() if topic in one.interest]
+        return [node for node, neighbor in self.all.items() if topic in neighbor.interest]

@@ -164,11 +164,11 @@ class OverlayNode(ABC):
         self.sampling.check()
         self.table.check()
         self.events.check()
-        in_table = {node for node, one in self.neighbors.all.items() if one.in_table}
+        in_table = {node for node, neighbor in self.neighbors.all.items() if neighbor.in_table}
         assert in_table == set(self.table.peers), f"N1: {in_table} are not {self.table.peers}"
-        for node, one in self.neighbors.all.items():
-            assert one.firm == (one.in_table or one.links_us), f"N1: {self.id} and {node}"
-        assert self.id not in self.neighbors, f"I-16: {self.id} is its own neighbour"
+        for node, neighbor in self.neighbors.all.items():
+            assert neighbor.firm == (neighbor.in_table or neighbor.links_us), f"N1: {self.id} and {node}"
+        assert self.id not in self.neighbors, f"I-16: {self.id} is its own neighbor"
 
     # The hooks that a protocol overrides.
 
@@ -231,17 +231,21 @@ class OverlayNode(ABC):
         self.round += 1
         effects: Effects = self.events.tick()
         now, silence_max, linger = self.round, self.config.silence_max, self.config.linger_rounds
-        for node, one in list(self.neighbors.all.items()):
-            if one.parting != FIRM:
-                if now - one.parting > linger:
+        for node, neighbor in list(self.neighbors.all.items()):
+            if neighbor.parting != FIRM:
+                if now - neighbor.parting > linger:
                     effects += self._remove(node)
-            elif now - one.heard > silence_max:  # l. 4-5
-                if one.in_table:
+            elif now - neighbor.heard > silence_max:  # l. 4-5
+                if neighbor.in_table:
                     effects += self.on_peer_down(node)
                 else:
                     effects += self._remove(node)
         effects += self._update()  # l. 2
-        effects += [Send(one.node, self._profile(one)) for one in self.neighbors.all.values() if one.parting == FIRM]
+        effects += [
+            Send(neighbor.node, self._profile(neighbor))
+            for neighbor in self.neighbors.all.values()
+            if neighbor.parting == FIRM
+        ]
         effects.append(self._tick)
         return effects
 
@@ -308,10 +312,10 @@ class OverlayNode(ABC):
         if self._selections == self.table.selections and len(entries) == self._in_table:
             return effects
         self._selections = self.table.selections
-        for node, (_, told) in entries.items():
+        for node, (_, descriptor) in entries.items():
             neighbor = known.get(node)
             if neighbor is None:
-                neighbor = known[node] = Neighbor(node, told.incarnation, told.interest, self.round)
+                neighbor = known[node] = Neighbor(node, descriptor.incarnation, descriptor.interest, self.round)
             if not neighbor.in_table:
                 neighbor.in_table, neighbor.heard = True, self.round
                 effects += self._firm(neighbor)
@@ -363,16 +367,16 @@ class OverlayNode(ABC):
         """
         entries, now = self.table.table.entries, self.round
         incoming = []
-        for node, one in self.neighbors.all.items():
-            if not one.spoke or one.parting != FIRM:
+        for node, neighbor in self.neighbors.all.items():
+            if not neighbor.spoke or neighbor.parting != FIRM:
                 continue
-            told = one.descriptor
-            if told is None:
-                told = one.descriptor = Descriptor(node, 0, one.incarnation, one.topics)
+            descriptor = neighbor.descriptor
+            if descriptor is None:
+                descriptor = neighbor.descriptor = Descriptor(node, 0, neighbor.incarnation, neighbor.topics)
             if node in entries:
-                self.table.heard(node, now - one.heard, told)
-            elif now == one.heard:
-                incoming.append(told)
+                self.table.heard(node, now - neighbor.heard, descriptor)
+            elif now == neighbor.heard:
+                incoming.append(descriptor)
         self.table.candidates = incoming
 
     # The interest of this node.

@@ -61,12 +61,12 @@ class RelayPaths:
 
     def links(self, topic: Topic) -> list[NodeId]:
         """Return the neighbors on paths of a topic, in both directions, with fading ones."""
-        found = dict(self._down.get(topic, ()))
-        found.update((node, None) for node in self._fading.get(topic, ()) if node in self.neighbors)
+        linked = dict(self._down.get(topic, ()))
+        linked.update((node, None) for node in self._fading.get(topic, ()) if node in self.neighbors)
         hop = self.up.get(topic)
         if hop is not None:
-            found[hop] = None
-        return list(found)
+            linked[hop] = None
+        return list(linked)
 
     def listed_for(self, node: NodeId) -> tuple[Topic, ...]:
         """Return the topics whose lookups are forwarded through this neighbor, as the profile for it lists them."""
@@ -93,7 +93,7 @@ class RelayPaths:
                 self._faded(topic, node)
         if self._version != self.neighbors.version:
             self._version = self.neighbors.version
-            self.compass.set(one.node for one in self.neighbors.firm())
+            self.compass.set(neighbor.node for neighbor in self.neighbors.firm())
             self._lists = {node: listed for node, listed in self._lists.items() if node in self.neighbors}
             next_hop = self.compass.next_hop
             moved = [topic for topic, hop in self.up.items() if next_hop(identifier(topic)) != hop]
@@ -147,8 +147,8 @@ class RelayPaths:
         down = {topic for topic in self._down if not self.stops_here(topic)}
         assert set(self.up) == self.own | down, f"R1: {set(self.up) ^ (self.own | down)}"
         listed: dict[Topic, set[NodeId]] = {}
-        for node, one in self.neighbors.all.items():
-            for topic in one.relays:
+        for node, neighbor in self.neighbors.all.items():
+            for topic in neighbor.relays:
                 listed.setdefault(topic, set()).add(node)
         assert listed == {topic: set(nodes) for topic, nodes in self._down.items()}, "R1: children miscounted"
 

@@ -87,15 +87,15 @@ class RingNode(OverlayNode):
         profile.
         """
         nearer: dict[NodeId, None] = {}
-        for place, node in enumerate(self.beside):
+        for side, node in enumerate(self.beside):
             neighbor = self.neighbors.get(node)
             if neighbor is None or neighbor.profile is None:
                 continue
             gap = (identifier(node) - self.identifier) % RING
-            for other in neighbor.profile.beside:
-                if other == self.id or other in self.table:
+            for peer in neighbor.profile.beside:
+                if peer == self.id or peer in self.table:
                     continue
-                far = (identifier(other) - self.identifier) % RING
-                if far < gap if place == 0 else far > gap:
-                    nearer[other] = None
+                far = (identifier(peer) - self.identifier) % RING
+                if far < gap if side == 0 else far > gap:
+                    nearer[peer] = None
         return [effect for node in nearer for effect in self.table.exchange_with(node)]

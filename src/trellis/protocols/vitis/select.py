@@ -59,14 +59,14 @@ class Utility:
         if self.rates is None:
             return 0.0
         names, rates = self.table.names, self.rates
-        return sum([rates.get(names[place], 0.0) for place in places(bits)])
+        return sum([rates.get(names[index], 0.0) for index in places(bits)])
 
 
 def around(own: int, entries: Mapping[NodeId, Entry]) -> list[Offset]:
     """Return the candidates in the order of the ring, clockwise: the successor first, the predecessor last."""
     # A comparison is faster than a remainder of numbers this large, and most of the time is spent here.
     apart = [(identifier(node) - own, node) for node in entries]
-    return sorted([one if one[0] >= 0 else (one[0] + RING, one[1]) for one in apart])
+    return sorted([offset if offset[0] >= 0 else (offset[0] + RING, offset[1]) for offset in apart])
 
 
 def take_ring(ring: list[Offset]) -> list[NodeId]:
@@ -117,7 +117,7 @@ def friends(
     gone = set(taken)
     ranked = [(-utility(entry[1].interest), node) for node, entry in entries.items() if node not in gone]
     if not strangers:
-        ranked = [one for one in ranked if one[0] < 0]
+        ranked = [scored for scored in ranked if scored[0] < 0]
     ranked.sort(key=itemgetter(0))  # The sort is stable.
     return [node for _, node in ranked[:count]]
 
@@ -160,8 +160,8 @@ class Filter:
         if not known or known.keys() != entries.keys():
             return False
         for node, interest in known.items():
-            told = entries[node][1].interest
-            if told is not interest and told != interest:
+            present = entries[node][1].interest
+            if present is not interest and present != interest:
                 return False
         return True
 
@@ -169,10 +169,12 @@ class Filter:
         """Return the candidates that could change the selection. May be called only while the table `fits`."""
         refused, own, (near, far), long, least = self._refused, self.own, self._ring, self._long, self._least
         utility = self.utility.of
-        found = []
+        admitted = []
         # Few are left of very many.
-        for one in [one for one in candidates if refused.get(one.node) is not one.interest]:
-            node, interest = one.node, one.interest
+        for descriptor in [
+            descriptor for descriptor in candidates if refused.get(descriptor.node) is not descriptor.interest
+        ]:
+            node, interest = descriptor.node, descriptor.interest
             offset = identifier(node) - own
             if offset < 0:
                 offset += RING
@@ -186,15 +188,15 @@ class Filter:
                         refused.clear()
                     refused[node] = interest
                     continue
-            found.append(one)
-        return found
+            admitted.append(descriptor)
+        return admitted
 
     def forget(self) -> None:
         """Forget the selection, so that every candidate counts."""
         self._interests = {}
 
 
-def _apart(one: int, other: int) -> int:
+def _apart(first: int, second: int) -> int:
     """Return the distance of two offsets, in the shorter direction."""
-    far = (one - other) % RING
+    far = (first - second) % RING
     return min(far, RING - far)

@@ -51,17 +51,17 @@ class RoutingTable(TMan):
             sieve = None
         # This does the same as `table.merge(sampled.describe())` without creating a descriptor for each sample. Only
         # the round in which an entry was made matters, and not the age with which it was received.
-        samples = [told for node, (born, told) in sampled.entries.items() if node not in entries]
+        samples = [descriptor for node, (born, descriptor) in sampled.entries.items() if node not in entries]
         others = [*descriptors, *self.candidates] if self.candidates else descriptors
         if sieve is not None:
             samples = sieve.admitted(samples)
-            known = [one for one in others if one.node in entries]
-            others = [*known, *sieve.admitted([one for one in others if one.node not in entries])]
+            known = [descriptor for descriptor in others if descriptor.node in entries]
+            others = [*known, *sieve.admitted([descriptor for descriptor in others if descriptor.node not in entries])]
         table.merge(others)
-        for told in samples:
-            born = sampled.entries[told.node][0] + later
-            if born >= oldest and told.node not in entries:
-                entries[told.node] = (born, told)
+        for descriptor in samples:
+            born = sampled.entries[descriptor.node][0] + later
+            if born >= oldest and descriptor.node not in entries:
+                entries[descriptor.node] = (born, descriptor)
         if sieve is None or not sieve.fits(entries):
             table.keep(self.choose(entries))
             self.selections += 1
@@ -90,6 +90,6 @@ class RoutingTable(TMan):
     def _buffer(self, samples: list[Descriptor]) -> tuple[Descriptor, ...]:
         """Return what an exchange sends: the own descriptor, samples and the table, one hop older, each node once."""
         known = self.sampled.describe(hops=1)
-        told = {one.node: one for one in known}
-        told.update((one.node, one) for one in self.table.describe(hops=1))
-        return (self.describe(), *list(told.values())[: PEERS_MAX - 1])
+        descriptors = {descriptor.node: descriptor for descriptor in known}
+        descriptors.update((descriptor.node, descriptor) for descriptor in self.table.describe(hops=1))
+        return (self.describe(), *list(descriptors.values())[: PEERS_MAX - 1])
