@@ -97,6 +97,8 @@ def simulate_omen(
         raise InputError(
             "", "OMen's nodes find each other by gossip: a share of the membership has no effect", "leave it out"
         )
+    if system.config.is_twice:
+        raise InputError("", "the cycle engine keeps topics connected, not two-connected", "leave out --engine cycles")
     subscriptions = interests.subscriptions + sum(len(fault.topics) for fault in schedule.faults)
     require_memory(len(interests.nodes), len(interests.topics), subscriptions, system.config)
     network, plan = start_omen(

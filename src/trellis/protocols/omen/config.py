@@ -41,6 +41,13 @@ class OMenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     The paper's own rule, `primal-dual-uncovered`, gives the smallest views. Like `greedy`, it makes few nodes the
     backups of most others."""
 
+    # Deviation: [OM 3] keeps topics connected. With 2, links are kept that a plan of `--connectivity 2` has.
+    connectivity: int = 1
+    """How many node-disjoint paths there are between any two subscribers of a topic when all repairs are over. 1: each
+    topic is connected, as in the paper, and one crash may split it until it is repaired. 2: no single crash splits a
+    topic of three or more subscribers. That takes more links, messages and time for each repair. The same at all
+    nodes."""
+
     period_ms: int = 1_000
     """T_wait: each period has one gossip exchange and one heartbeat per link. Raising it saves traffic and makes the
     node notice everything later."""
@@ -146,3 +153,14 @@ class OMenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 raise InputError("", f"{field} is {getattr(self, field)}", f"give {least} or more")
         if not self.rho >= 1:
             raise InputError("", f"rho is {self.rho}", "give 1 or more")
+        if self.connectivity not in (1, 2):
+            raise InputError("", f"connectivity is {self.connectivity}", "give 1 or 2")
+        if self.connectivity == 2 and self.knowledge == "global":
+            raise InputError(
+                "", "connectivity 2 needs the answers of nodes, not global knowledge", "give knowledge hints"
+            )
+
+    @property
+    def is_twice(self) -> bool:
+        """Whether each topic is kept two-connected."""
+        return self.connectivity == 2

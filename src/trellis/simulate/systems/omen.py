@@ -49,6 +49,7 @@ class OMen(System):
         knowledge: Annotated[str, "what a coordinator learns: neighbours, hints or global"] = "hints",
         backups: Annotated[str, "primal-dual, primal-dual-carry, primal-dual-uncovered, greedy"] = "primal-dual-carry",
         rho: Annotated[float, "LowODA's rule"] = 3.0,
+        connectivity: Annotated[int, "2: repairs keep what survives any one crash; 1: connected, as in the paper"] = 1,
         net: Annotated[
             bool,
             "roots of a topic's parts meet at its home location; --no-fallback: repairs alone, from a planned overlay",
@@ -62,6 +63,7 @@ class OMen(System):
             "knowledge": knowledge,
             "backups": backups,
             "rho": rho,
+            "connectivity": connectivity,
             "net": net,
             **fields,
         }
