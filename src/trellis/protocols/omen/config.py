@@ -140,6 +140,11 @@ class OMenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Periods that a node must have been the root of a topic before it reports. A node without a neighbor on the topic
     reports sooner."""
 
+    cut_periods: int = 10
+    """With `connectivity` 2: periods without a change of a node's neighbors on a topic, after which the node looks
+    whether its own loss would split the topic. Raising it saves messages under churn, and leaves topics that were not
+    two-connected at the start so for longer. 0: no node looks."""
+
     leave_periods_max: int = 40
     """Periods after which a node that leaves closes its links even if it is not told that the repair is done."""
 

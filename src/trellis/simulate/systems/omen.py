@@ -1,8 +1,9 @@
 """Prepare OMen for the simulator, with its promises.  [OM §5; docs/omen.md]
 
 always   at most 2L views; the invariants of nodes
-settled  every topic is connected; a link stands at both ends or at none, and its ends are alive; successors and
-         predecessors are the true ones; no event and no repair is left open
+settled  every topic is connected; with `connectivity` 2 the loss of one node would split none; a link stands at both
+         ends or at none, and its ends are alive; successors and predecessors are the true ones; no event and no repair
+         is left open
 """
 
 from __future__ import annotations
@@ -80,6 +81,7 @@ class OMen(System):
         self.settle_ms = (quiet + 10) * config.period_ms
         self.settle_ms_max = 600 * config.period_ms
         self.needs_overlay = not config.net
+        self.connectivity_promised = config.connectivity
         self.fault_plan = FaultPlan(
             kinds=FAULT_KINDS if config.net else REPAIRED,
             crash_size_max=config.resilience,
@@ -118,6 +120,7 @@ class OMen(System):
             node.repairs.running
             or node.survivor.reports
             or node.parts.is_joining
+            or node.cuts.is_waiting
             or next(node.parts.events.open(), None) is not None
             or not all(view.ready for view in node.views.views.values())
             for node in (cast(OMenNode, world.node(name)) for name in world.living)
