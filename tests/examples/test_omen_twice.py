@@ -164,3 +164,12 @@ def test_a_connectivity_that_is_not_kept_is_refused():
         trellis.simulate("omen", given, options={"connectivity": 2}, engine="cycles")
     with pytest.raises(InputError, match="not global knowledge"):
         OMenConfig(connectivity=2, knowledge="global")
+
+
+@pytest.mark.parametrize("knowledge", ["hints", "neighbours"])
+def test_a_long_circle_gets_no_link_because_each_node_asks_around_it(knowledge):
+    names = "abcdefghijkl"
+    circle = ["".join(pair) for pair in pairwise(names)] + ["al"]
+    engine = mesh(dict.fromkeys(names, ("t",)), circle, knowledge=knowledge)
+    assert links(after(engine, 90), *names) == {*circle}
+    assert engine.sent_by_type()["Ask"] >= len(names), "no node has looked"

@@ -76,7 +76,7 @@ TRANSITIONS: Transitions = {
 }
 
 PROOFS_MAX = 2  # Rounds of questions in the state `proof`. The answers of the first round name further nodes.
-SEARCHES_MAX = 8  # Further rounds of a repair of kind `cut`, which is not urgent. Each asks around one part.
+SEARCHES_MAX = 16  # Further rounds of a repair of kind `cut`, which is not urgent. Each asks around one part.
 # Deviation: [OM Alg. 1] has all of B(v') in the shadow set. Here as few backups are asked as cover the split topics.
 # A backup that adds a single topic saves no link.
 BACKUP_TOPICS = 2  # Split topics that a backup must add to those of the backups chosen before it.
@@ -323,10 +323,12 @@ class Repair(Procedure):
             part = answers.parts(index)
             asked = worth if self.proofs == 1 else None
             if len({part[node] for node in nodes if node in part}) > 1:
-                if self.proofs > PROOFS_MAX:
-                    worth |= answers.around_smallest_part(index, nodes, self._seen())
-                else:
-                    worth |= answers.worth_asking(index, nodes, self.departed, hints=uses_hints, asked=asked)
+                paths = set[NodeId]()
+                if self.proofs <= PROOFS_MAX:
+                    paths = answers.worth_asking(index, nodes, self.departed, hints=uses_hints, asked=asked)
+                if self.kind == "cut" and not paths - self._seen():
+                    paths = answers.around_smallest_part(index, nodes, self._seen())
+                worth |= paths
             elif self.needs_blocks:
                 worth |= worth_asking_for_blocks(answers, index, nodes, self.departed, hints=uses_hints, asked=asked)
         return worth
