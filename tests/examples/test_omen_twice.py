@@ -134,6 +134,16 @@ def test_nodes_that_cut_a_topic_have_their_neighbors_linked():
     assert not cutting(after(mesh(dict.fromkeys("abcde", ("t",)), path), 120))
 
 
+def test_nodes_do_not_look_at_cuts_while_one_of_them_joins():
+    engine = mesh(dict.fromkeys("abcde", ("t",)), ["ab", "bc", "cd", "de"], cut_periods=30)
+    late = engine.world.actors["c"].node
+    late.parts.is_joining, ask = True, late.presence.ask_to_join
+    late.presence.ask_to_join = lambda is_planned: []
+    assert cutting(after(engine, 90)) == {*"bcd"}
+    late.presence.ask_to_join = ask
+    assert not cutting(after(engine, 240))
+
+
 def test_two_nodes_that_take_up_a_topic_at_once_are_linked_with_each_other_too():
     engine = mesh({"a": ("t",)} | dict.fromkeys("xy", ("s",)), [("p0", "x"), ("p1", "x"), ("p2", "y"), ("p3", "y")])
     engine.subscribe("x", "t")

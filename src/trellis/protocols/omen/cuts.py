@@ -7,7 +7,8 @@ exactly if none of its nodes cuts it, so it is enough that each node looks after
 
 A node looks at a topic when its neighbors on it have not changed for `cut_periods`, and for a few periods more, so that
 linked nodes do not look at once. It starts a repair of kind `cut`, in which it counts itself as departed. So the repair
-connects the neighbors without it. New links change the neighbors of other nodes, which then look in turn.
+connects the neighbors without it. New links change the neighbors of other nodes, which then look in turn. The repair
+gives up if it meets a node that has not joined yet: when a mesh starts from a plan, links are still to come.
 
 | from    | to      | when                                                                             |
 | ------- | ------- | -------------------------------------------------------------------------------- |

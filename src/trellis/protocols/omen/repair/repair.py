@@ -23,7 +23,8 @@ These are the states:
 | answers, proof          | proof   | answers do not prove that required nodes are connected; `PROOFS_MAX` times   |
 | answers, proof          | backups | topics are still split                                                       |
 | answers, proof, backups | links   | Alg. 1 has chosen links                                                      |
-| all but new and records | done    | nothing is split, all links are up, or it has started too often              |
+| all but new and records | done    | nothing is split, all links are up, it has started too often, or (`cut`) a   |
+|                         |         | node that answered has not joined yet                                        |
 | all but new and records | records | it starts again: a node that it needs is suspected, a link does not come up, |
 |                         |         | an end of a link has changed its topics, or another survivor reports         |
 
@@ -300,6 +301,9 @@ class Repair(Procedure):
             if asked:
                 return self._ask_for_more(asked)
         parts = self._split(required)
+        if parts and self.kind == "cut" and any(one.joining for one in self.questions.answers.told.values()):
+            self.gave_up = True  # Links are about to come, for example those of a plan. `Cuts` looks again later.
+            return self._finish()
         lacking = sum(parts) | (lacking_blocks(self.questions.answers, required) if self.needs_blocks else 0)
         if lacking and self.state != BACKUPS:
             self._move(BACKUPS)
