@@ -75,3 +75,15 @@ class NoClosure(_Mutant):
 
 class OldProof(_Mutant):
     repair = _OldProof
+
+
+class _NoBlocks(Repair):
+    """Topics are connected again, and not two-connected."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.needs_blocks = False
+
+
+class NoBlocks(_Mutant):
+    repair = _NoBlocks

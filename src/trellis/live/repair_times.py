@@ -22,7 +22,7 @@ from trellis.protocols.omen.moments import Moment, RepairDropped, RepairFinished
 
 KEPT = 64  # ended repairs that are kept
 TOPICS_TOLD = 5  # most topic names that are kept for each repair
-CAUSES = ("crash", "leave", "join", "subscribe", "unsubscribe", "relink")  # `omen.moments.Cause`
+CAUSES = ("crash", "leave", "join", "subscribe", "unsubscribe", "relink", "cut")  # `omen.moments.Cause`
 BOUNDS_MS = (10, 30, 100, 300, 1_000, 3_000, 10_000)  # upper bounds of the buckets of the histogram
 
 

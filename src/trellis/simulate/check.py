@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from trellis.measure.cuts import find_cuts
 from trellis.simulate.draw import InstanceDraw, draw_interests, draw_schedule
 from trellis.simulate.engine import Engine, seldom_collecting
 from trellis.simulate.faults import Injector
@@ -89,7 +90,8 @@ def check_seed(
     wanted = interests if interests is not None else draw_interests(config.instance, seed)
     planned = schedule if schedule is not None else draw_schedule(plan, list(wanted), seed)
     if (config.planned or system.needs_overlay) and not overlay:
-        overlay = _planned({node: topics for node, topics in wanted.items() if node not in planned.absent}, seed)
+        present = {node: topics for node, topics in wanted.items() if node not in planned.absent}
+        overlay = _planned(present, seed, system.connectivity_promised)
     engine = Engine(
         system,
         wanted,
@@ -133,6 +135,11 @@ class _Trial:
         if system.overlay_is_tco_promised and not found.connectivity.is_tco:
             split = ", ".join(found.interests.topics[int(topic)] for topic in found.connectivity.split[:5])
             raise Violation(f"no TCO: {len(found.connectivity.split)} of {found.topics} topics are split: {split}")
+        if system.connectivity_promised == 2:
+            cuts = find_cuts(found.interests, found.overlay, topics_max=3)
+            if cuts.topics:
+                worst = "; ".join(str(cut) for cut in cuts.worst)
+                raise Violation(f"the loss of one node would split {cuts.topics} of {found.topics} topics: {worst}")
 
     def result(self, failure: str | None, details: str) -> SeedResult:
         engine, injector = self.engine, self.injector
@@ -179,12 +186,13 @@ class _Trial:
         return True
 
 
-def _planned(interests: InterestsByNode, seed: int) -> Sequence[tuple[str, str]]:
+def _planned(interests: InterestsByNode, seed: int, connectivity: int) -> Sequence[tuple[str, str]]:
     from trellis.model import Interests
     from trellis.plan import construct
     from trellis.simulate.run import link_names
 
-    return tuple(link_names(construct(Interests.from_pairs(interests), "lowoda", seed=seed).overlay))
+    made = construct(Interests.from_pairs(interests), "lowoda", connectivity=connectivity, seed=seed)
+    return tuple(link_names(made.overlay))
 
 
 def _one_line(error: Exception) -> str:

@@ -95,6 +95,8 @@ def simulate_omen(
         raise InputError(
             "", "OMen's nodes find each other by gossip: a share of the membership has no effect", "leave it out"
         )
+    if system.config.is_twice:
+        raise InputError("", "the cycle engine keeps topics connected, not two-connected", "leave out --engine cycles")
     network, plan = start_omen(
         system, topics_by_node(interests), schedule, config.seed,
         links=link_names(overlay) if overlay is not None else (), broken_streams=config.broken_stream_ms is not None,

@@ -163,6 +163,9 @@ class System(Protocol):
 
     nodes_linger: bool = False  # True: a leaving node goes on until it returns the effect `Left`.
     overlay_is_tco_promised: bool = False  # True: an overlay that is no TCO after the run has settled is a violation.
+    # 2: a topic that the loss of one node would split, after the run has settled, is a violation. Overlays that a check
+    # plans are then two-connected.
+    connectivity_promised: int = 1
     needs_overlay: bool = False  # True: a check without a given overlay starts from LowODA's overlay.
     fault_plan: FaultPlan = FaultPlan()  # the faults that the system promises to survive
 

@@ -41,6 +41,13 @@ class OMenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     The paper's own rule, `primal-dual-uncovered`, gives the smallest views. Like `greedy`, it makes few nodes the
     backups of most others."""
 
+    # Deviation: [OM 3] keeps topics connected. With 2, links are kept that a plan of `--connectivity 2` has.
+    connectivity: int = 1
+    """How many node-disjoint paths there are between any two subscribers of a topic when all repairs are over. 1: each
+    topic is connected, as in the paper, and one crash may split it until it is repaired. 2: no single crash splits a
+    topic of three or more subscribers. That takes more links, messages and time for each repair. The same at all
+    nodes."""
+
     period_ms: int = 1_000
     """T_wait: each period has one gossip exchange and one heartbeat per link. Raising it saves traffic and makes the
     node notice everything later."""
@@ -133,6 +140,11 @@ class OMenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Periods that a node must have been the root of a topic before it reports. A node without a neighbor on the topic
     reports sooner."""
 
+    cut_periods: int = 10
+    """With `connectivity` 2: periods without a change of a node's neighbors on a topic, after which the node looks
+    whether its own loss would split the topic. Raising it saves messages under churn, and leaves topics that were not
+    two-connected at the start so for longer. 0: no node looks."""
+
     leave_periods_max: int = 40
     """Periods after which a node that leaves closes its links even if it is not told that the repair is done."""
 
@@ -146,3 +158,14 @@ class OMenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 raise InputError("", f"{field} is {getattr(self, field)}", f"give {least} or more")
         if not self.rho >= 1:
             raise InputError("", f"rho is {self.rho}", "give 1 or more")
+        if self.connectivity not in (1, 2):
+            raise InputError("", f"connectivity is {self.connectivity}", "give 1 or 2")
+        if self.connectivity == 2 and self.knowledge == "global":
+            raise InputError(
+                "", "connectivity 2 needs the answers of nodes, not global knowledge", "give knowledge hints"
+            )
+
+    @property
+    def is_twice(self) -> bool:
+        """Whether each topic is kept two-connected."""
+        return self.connectivity == 2

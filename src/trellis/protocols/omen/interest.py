@@ -1,6 +1,7 @@
 """Changes of our own topics: links for topics that we take up, and repairs around us for topics that we leave.
 
-A topic that a neighbor has costs nothing when we take it up. All others are linked by one join, limited to them.
+A topic that a neighbor has costs nothing when we take it up. All others are linked by one join, limited to them. With
+`connectivity` 2, two neighbors must have it.
 
 A topic that we leave stays ours until one repair has connected the other subscribers without us: we relay it meanwhile.
 In that repair we ourselves count as departed on the topic. These are the states of a topic that we leave:
@@ -63,8 +64,8 @@ class Interest:
         return [*changed, *self.links.interest_changed(tuple(self.parts.ring.successors)), *self.find_link(new)]
 
     def find_link(self, topics: int) -> Outcomes:
-        """Start a join that links us on those of these topics that no neighbor has."""
-        alone = topics & ~self.links.covered()
+        """Start a join that links us on those of these topics that no neighbor has, or just one (`connectivity` 2)."""
+        alone = topics & ~self.links.covered(self.parts.config.connectivity)
         known = self.parts.known_subscribers(alone) if alone else []
         if not known:  # The root rendezvous finds another subscriber, if there is one.
             return []

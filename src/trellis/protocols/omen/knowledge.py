@@ -27,6 +27,7 @@ from trellis.protocols.omen.me import run_of
 from trellis.protocols.omen.messages import Answer, Relayed, unpack
 from trellis.protocols.topics import places
 
+AROUND_MAX = 64  # Most nodes that are asked around one part at once.
 _Graph = dict[NodeId, dict[NodeId, None]]  # Possible links on one topic: node -> nodes that it may be linked to.
 
 
@@ -104,18 +105,31 @@ class Answers:
             part = self._parts[index] = self._parts_of(1 << index)
         return part
 
-    def _parts_of(self, bit: int) -> dict[NodeId, int]:
-        """Find the connected components of the proven links among nodes that stay on a topic."""
+    def parts_without(self, index: int, lost: NodeId) -> dict[NodeId, int]:
+        """Return the number of the part of each such node if `lost` were not there."""
+        return self._parts_of(1 << index, lost)
+
+    def graph(self, index: int) -> dict[NodeId, set[NodeId]]:
+        """Return the proven links of a topic: the neighbors of each node that has answered and stays on it."""
+        told, proven, bit = self.told, self._links(), 1 << index
+        return {
+            node: {peer for peer in proven[node] if told[peer].stays & bit}
+            for node, one in told.items()
+            if one.stays & bit
+        }
+
+    def _parts_of(self, bit: int, lost: NodeId | None = None) -> dict[NodeId, int]:
+        """Find the connected components of the proven links among nodes that stay on a topic, without `lost`."""
         told, proven = self.told, self._links()
         part: dict[NodeId, int] = {}
         for number, start in enumerate(told):
-            if start in part or not told[start].stays & bit:
+            if start in part or start == lost or not told[start].stays & bit:
                 continue
             part[start] = number
             todo = [start]
             while todo:
                 for peer in proven[todo.pop()]:
-                    if peer not in part and told[peer].stays & bit:
+                    if peer not in part and peer != lost and told[peer].stays & bit:
                         part[peer] = number
                         todo.append(peer)
         return part
@@ -136,6 +150,7 @@ class Answers:
         *,
         hints: bool,
         asked: Collection[NodeId] | None,
+        lost: NodeId | None = None,
     ) -> set[NodeId]:
         """Return nodes that have not answered and whose answers may prove that the required nodes are connected.
 
@@ -143,12 +158,14 @@ class Answers:
         `gone`    nodes that no path may use
         `hints`   whether paths may use hints, beside links that at least one end has named
         `asked`   nodes that will be asked anyway, or None
+        `lost`    a node without which the others should be connected as well, or None
 
         With `asked`, the result is small: one part after the other is connected to those before it, each by the path
         that needs the fewest further questions. With None, the result has all nodes on one shortest path for each pair
         of required nodes in different parts.
         """
-        part, graph = self.parts(index), self._possible_links(index, gone, hints=hints)
+        part = self.parts(index) if lost is None else self.parts_without(index, lost)
+        graph = self._possible_links(index, gone if lost is None else {*gone, lost}, hints=hints)
         apart = [node for node in sorted(required) if node in part]
         if asked is not None:
             return self._on_few_paths(apart, part, graph, asked)
@@ -157,6 +174,23 @@ class Answers:
             goals = [other for other in required if part.get(other, -1) != part[start]]
             unasked |= self._on_shortest_paths(start, goals, graph)
         return unasked
+
+    def around_smallest_part(self, index: int, required: Collection[NodeId], seen: Collection[NodeId]) -> set[NodeId]:
+        """Return up to `AROUND_MAX` nodes to ask around the part of a topic that has fewest nodes.
+
+        The part has a required node, and its nodes name them as neighbors. They are not in `seen`. If there is none,
+        the whole part is known, so the topic is split.
+        """
+        part, bit = self.parts(index), 1 << index
+        around: dict[int, set[NodeId]] = {part[node]: set() for node in sorted(required) if node in part}
+        sizes = dict.fromkeys(around, 0)
+        for node, number in part.items():
+            if number in around:
+                sizes[number] += 1
+                named = self.told[node].neighbours.items()
+                around[number] |= {peer for peer, (_, wants) in named if wants & bit and peer not in seen}
+        smallest = min(around, key=lambda number: (sizes[number] + len(around[number]), number))
+        return set(sorted(around[smallest])[:AROUND_MAX])
 
     def _on_few_paths(
         self, apart: list[NodeId], part: Mapping[NodeId, int], graph: _Graph, asked: Collection[NodeId]

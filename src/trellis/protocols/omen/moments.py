@@ -22,8 +22,9 @@ import msgspec
 
 from trellis.protocols.effects import NodeId, Topic
 
-# The cause of a repair in an operator's words. The topics of `subscribe` are ours; `relink` is a lost link.
-Cause = Literal["crash", "leave", "join", "subscribe", "unsubscribe", "relink"]
+# The cause of a repair in an operator's words. The topics of `subscribe` are ours; `relink` is a lost link; with `cut`
+# the node has looked whether its own loss would split a topic.
+Cause = Literal["crash", "leave", "join", "subscribe", "unsubscribe", "relink", "cut"]
 
 
 class RepairStarted(msgspec.Struct, frozen=True, gc=False):

@@ -8,6 +8,7 @@ A driver (the simulator, or a live node through `protocols/mesh/omen.py`) calls 
     Survivor      reports neighbors that we have lost, or opens the link again (`membership/survivor.py`)
     Presence      our own join and leave (`membership/presence.py`)
     Interest      links for topics that we take up, repairs for topics that we leave (`interest.py`)
+    Cuts          with `connectivity` 2, looks whether our own loss would split a topic (`cuts.py`)
     Roots         the root rendezvous, the fallback below all repairs (`rendezvous/`)
     Planned       opens the links of a plan when the mesh starts (`links/planned.py`)
     Requests      opens and drops links for an operator (`links/requests.py`)
@@ -35,6 +36,7 @@ from trellis.protocols.effects import Contact, Effect, Effects, NodeId, Send, Se
 from trellis.protocols.newscast import NewscastReply, NewscastRequest
 from trellis.protocols.omen import messages as m
 from trellis.protocols.omen.config import OMenConfig
+from trellis.protocols.omen.cuts import Cuts
 from trellis.protocols.omen.interest import Interest
 from trellis.protocols.omen.links.planned import Plan, Planned
 from trellis.protocols.omen.links.records import RECORD_TIMER
@@ -128,6 +130,7 @@ class OMenNode:
         self.requests = Requests(parts, self.repairs, self.asked.about)
         self.interest = Interest(parts, self.repairs, self.asked.about)
         self.presence = Presence(parts)
+        self.cuts = Cuts(parts, self.repairs)
         self.first_neighbors = [peer for peer in neighbors if peer != node]
         parts.is_joining = not self.first_neighbors
         self.unknown = 0  # Messages of types that OMen does not know.
@@ -304,6 +307,7 @@ class OMenNode:
         if repair is None or repair.state != DONE:
             return []
         self.repairs.end(repair)
+        self.cuts.repair_done(repair)
         return [*self.coordinator.repair_done(repair), *self.interest.repair_done(repair)]
 
     def _with_news(self, effects: Effects) -> Sequence[Outcome]:
@@ -334,6 +338,7 @@ class OMenNode:
         effects += self.presence.ask_to_join(is_planned=bool(self.planned.awaited))
         effects += self.roots.tick()
         effects += self.presence.tick()
+        effects += self.cuts.tick()
         self.views.want(parts.wanted_views(predecessors))
         new, over = self.views.registrations(tick)
         effects += [Send(node, m.Back(True)) for node in new] + [Send(node, m.Back(False)) for node in over]

@@ -73,7 +73,7 @@ def low_edges(
     degree = [degrees[node] for node in nodes]
     chosen: list[Pair] = []
     while True:
-        number = _low_edge(counts, pairs, degree, rho, number_of)
+        number = next_edge(counts, pairs, degree, rho, number_of)
         if number is None:
             return chosen
         i, j = pairs[number]
@@ -84,7 +84,7 @@ def low_edges(
             _merge(1 << position, part_of[1 << position], i, j, number_of, joins, counts)
 
 
-def _low_edge(
+def next_edge(
     counts: list[int], pairs: list[tuple[int, int]], degree: list[int], rho: float, number_of: list[list[int]]
 ) -> int | None:
     """Return the index of the pair to link next. None: no pair contributes.  [SH Alg. 2, findLowEdge]

@@ -83,6 +83,7 @@ class Delivery(System):
         self.first_ms, self.foreign = first_ms, foreign
         self.period_ms = self.below.period_ms
         self.overlay_is_tco_promised = self.below.overlay_is_tco_promised
+        self.connectivity_promised = self.below.connectivity_promised
         below_plan = self.below.fault_plan
         self.fault_plan = plan or msgspec.structs.replace(below_plan, kinds=(*below_plan.kinds, "return"))
         # The slowest events that still change something: interest that ends, leaving nodes that wait, pulls, resends.

@@ -1,8 +1,9 @@
 """Prepare OMen for the simulator, with its promises.  [OM §5; docs/omen.md]
 
 always   at most 2L views; the invariants of nodes
-settled  every topic is connected; a link stands at both ends or at none, and its ends are alive; successors and
-         predecessors are the true ones; no event and no repair is left open
+settled  every topic is connected; with `connectivity` 2 the loss of one node would split none; a link stands at both
+         ends or at none, and its ends are alive; successors and predecessors are the true ones; no event and no repair
+         is left open
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class OMen(System):
         knowledge: Annotated[str, "what a coordinator learns: neighbours, hints or global"] = "hints",
         backups: Annotated[str, "primal-dual, primal-dual-carry, primal-dual-uncovered, greedy"] = "primal-dual-carry",
         rho: Annotated[float, "LowODA's rule"] = 3.0,
+        connectivity: Annotated[int, "2: repairs keep what survives any one crash; 1: connected, as in the paper"] = 1,
         net: Annotated[
             bool,
             "roots of a topic's parts meet at its home location; --no-fallback: repairs alone, from a planned overlay",
@@ -62,6 +64,7 @@ class OMen(System):
             "knowledge": knowledge,
             "backups": backups,
             "rho": rho,
+            "connectivity": connectivity,
             "net": net,
             **fields,
         }
@@ -78,6 +81,7 @@ class OMen(System):
         self.settle_ms = (quiet + 10) * config.period_ms
         self.settle_ms_max = 600 * config.period_ms
         self.needs_overlay = not config.net
+        self.connectivity_promised = config.connectivity
         self.fault_plan = FaultPlan(
             kinds=FAULT_KINDS if config.net else REPAIRED,
             crash_size_max=config.resilience,
@@ -116,6 +120,7 @@ class OMen(System):
             node.repairs.running
             or node.survivor.reports
             or node.parts.is_joining
+            or node.cuts.is_waiting
             or next(node.parts.events.open(), None) is not None
             or not all(view.ready for view in node.views.views.values())
             for node in (cast(OMenNode, world.node(name)) for name in world.living)

@@ -71,13 +71,14 @@ class Links:
             if link.state != ASKED and link.interest & topics
         }
 
-    def covered(self) -> int:
-        """Return the topics of ours that a neighbor has too. A link that is being dropped does not count."""
-        bits = 0
+    def covered(self, times: int = 1) -> int:
+        """Return the topics of ours that one neighbor has too, or two. A link that is being dropped does not count."""
+        once = twice = 0
         for link in self.links.values():
             if link.state == UP and not link.is_closing:
-                bits |= link.interest
-        return bits & self.me.interest
+                twice |= once & link.interest
+                once |= link.interest
+        return (once if times == 1 else twice) & self.me.interest
 
     # Opening
 

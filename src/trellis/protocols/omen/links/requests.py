@@ -9,7 +9,8 @@ nodes prove that no topic needs it. A drop has three steps:
    that we answered within `ASKED_PERIODS` may count on the link.
 2. **Proof.** As in a repair (`knowledge.py`), each topic that both ends share needs a chain of nodes between the ends.
    Each node of the chain must have answered since step 1. We ask the peer and the nodes that the operator names (`via`;
-   naming them proves nothing), then neighbors of nodes that answered. Without a proof the link stays.
+   naming them proves nothing), then neighbors of nodes that answered. Without a proof the link stays. With
+   `connectivity` 2 both ends must be in one block of the topic (`blocks.py`): no one node may cut the chain.
 3. **Agreement.** We ask the peer to close its end (`Disconnect` with the version of its topics). It closes its end and
    answers `Disconnect`. It does not answer if its topics have changed since its answer, because it may count on the
    link. It does not answer either if its answer is older than `AGREE_PERIODS`. Then the link stays.
@@ -41,6 +42,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from trellis.protocols.effects import NodeId, Send, SetTimer, Topic
+from trellis.protocols.omen.blocks import in_one_block
 from trellis.protocols.omen.knowledge import Answers, Told, masks
 from trellis.protocols.omen.links.link import UP, Link
 from trellis.protocols.omen.messages import Answer, Ask, Disconnect
@@ -215,8 +217,7 @@ class Requests:
             return self._keep(drop, "the other end does not answer") if is_over else []
         apart = 0
         for index in range(len(drop.topics)):
-            part = drop.answers.parts(index)
-            if me not in part or part.get(peer) != part[me]:
+            if not self._connects(drop.answers, index, me, peer):
                 apart |= 1 << index
         if not apart:
             drop.is_proven = True
@@ -228,6 +229,16 @@ class Requests:
             first = drop.topics[next(iter(places(apart)))]
             return self._keep(drop, f'nothing else is known to connect topic "{first}"')
         return self._ask(drop, more)
+
+    def _connects(self, answers: Answers, index: int, me: NodeId, peer: NodeId) -> bool:
+        """Return whether answers prove that a topic does not need the link: without it, both ends are connected.
+
+        With `connectivity` 2 they must be in one block. Then no node cuts the topic that did not cut it before.
+        """
+        part = answers.parts(index)
+        if me not in part or part.get(peer) != part[me]:
+            return False
+        return not self.parts.config.is_twice or in_one_block(answers.graph(index), (me, peer))
 
     def _neighbors(self, drop: _Drop, apart: int) -> list[NodeId]:
         """Return the nodes to ask next: neighbors, on these topics, of nodes that answered. Most topics come first."""

@@ -12,18 +12,26 @@ stranger            The peer is alive and has no link to us, because it suspecte
 closed, refused     Nothing depends on the link.
 
 A neighbor that was lost by silence and answers again in the same run was cut off from us and has not crashed. Both
-sides were repaired without the link, so we open it again (`former`). These are the states of a lost link:
+sides were repaired without the link, so we open it again (`former`).
+
+With `connectivity` 2 we also open the link again to a neighbor that has restarted. Its topics were repaired without it.
+But the restarted node joins with few links, and a plan of two-connected topics has more. With the old links the overlay
+comes back to its plan. We learn of a restart from the peer itself, from its answer to our probe, or from gossip.
+
+These are the states of a lost link:
 
 | from      | to        | when                                                                             |
 | --------- | --------- | -------------------------------------------------------------------------------- |
 | -         | `reports` | the peer is silent or has restarted                                              |
 | -         | `former`  | the peer is silent; the link is in `reports` as well                             |
-| -         | `relinks` | the peer does not know the link                                                  |
+| -         | `relinks` | the peer does not know the link, or has restarted (`connectivity` 2)             |
 | `reports` | -         | the departure is repaired, or was reported for `report_tries` periods            |
 | `reports` | `relinks` | the coordinator says that the peer is alive                                      |
-| `former`  | `relinks` | the peer answers our probe in the same run                                       |
-| `former`  | -         | the peer has not answered for `try_soon` periods                                 |
+| `former`  | `relinks` | the peer answers our probe in the same run, or has restarted (`connectivity` 2)  |
+| `former`  | -         | the peer has not answered for `try_soon` periods (`connectivity` 1)              |
 | `relinks` | -         | the link is up, or has stayed down for `relink_periods`: a repair starts instead |
+
+No repair starts instead of a link to a restarted peer, because nothing depends on it.
 """
 
 from __future__ import annotations
@@ -65,6 +73,7 @@ class _Relink(msgspec.Struct):
     since: int  # The tick at which it was lost.
     shared: int  # The topics of the lost link.
     incarnation: int  # The peer's.
+    is_new_run: bool = False  # The peer has restarted since, so its topics were repaired without the link.
 
 
 class SurvivorParts(Basics, Beliefs, Routing, Protocol):
@@ -81,9 +90,14 @@ class Survivor:
         self.reports: dict[tuple[NodeId, int], _Reported] = {}  # By node and run.
         self.relinks: dict[NodeId, _Relink] = {}  # Links to living peers that we open again.
         self.former: dict[NodeId, _Relink] = {}  # Neighbors that were lost by silence, oldest first.
+        self._reopens = parts.config.is_twice  # Links to restarted neighbors are opened again.
 
     def on_lost(self, lost: LinkLost) -> Outcomes:
         """Begin to report a departed neighbor, or to open a link to a living one again."""
+        effects: Outcomes = []
+        if lost.why == "restarted" and lost.was_up and self._reopens:
+            self.former.pop(lost.peer, None)
+            effects += self._relink(lost.peer, lost.interest, lost.incarnation, is_new_run=True)
         if lost.why == "silent" and lost.was_up:
             self.former.pop(lost.peer, None)
             self.former[lost.peer] = _Relink(self.parts.ticks, lost.interest, lost.incarnation)
@@ -96,10 +110,10 @@ class Survivor:
                 topics = parts.me.table.topics(lost.interest & parts.me.interest)
                 self.reports[key] = _Reported(lost.incarnation, topics, lost.successors, now, now + REPORT_PAUSE)
                 is_chosen = ids.key(lost.peer, parts.me.id) % max(lost.degree, 1) < REPORTERS
-                return self._report(*key) if is_chosen else []
+                effects += self._report(*key) if is_chosen else []
         elif lost.why == "stranger" and lost.was_up:
-            return self._relink(lost.peer, lost.interest, lost.incarnation)
-        return []
+            effects += self._relink(lost.peer, lost.interest, lost.incarnation)
+        return effects
 
     def tick(self) -> Outcomes:
         """Repeat reports that are due, look at links that stay down, and probe former neighbors."""
@@ -112,7 +126,7 @@ class Survivor:
                 effects += self._report(*key)
         for peer, relink in list(self.relinks.items()):
             effects += self._relink_due(peer, relink)
-        return [*effects, *self._try_former()]
+        return [*effects, *self._try_former(), *(self._find_restarted() if self._reopens else ())]
 
     def on_report_ok(self, message: ReportOk) -> Outcomes:
         """Stop reporting a departure that is repaired, or whose node is alive. Report later if its repair goes on."""
@@ -136,18 +150,37 @@ class Survivor:
                 report.due = self.parts.ticks + self.parts.config.standby_periods
 
     def alive(self, peer: NodeId, incarnation: int) -> Outcomes:
-        """Open the link again to a former neighbor that has answered in the same run."""
+        """Open the link again to a former neighbor that has answered: in the same run, or in a later one if we may."""
         former = self.former.pop(peer, None)
-        if former is None or run_of(former.incarnation) != run_of(incarnation) or peer in self.parts.links:
+        if former is None or peer in self.parts.links:
             return []
-        return self._relink(peer, former.shared, incarnation)
+        if run_of(former.incarnation) == run_of(incarnation):
+            return self._relink(peer, former.shared, incarnation)
+        if self._reopens and run_of(former.incarnation) < run_of(incarnation):
+            return self._relink(peer, former.shared, incarnation, is_new_run=True)
+        return []
+
+    def _find_restarted(self) -> Outcomes:
+        """Open links again to former neighbors of which gossip says that they have restarted."""
+        effects: Outcomes = []
+        for peer, former in list(self.former.items()):
+            known = self.parts.incarnation_of(peer)
+            if run_of(known) > run_of(former.incarnation):
+                effects += self.alive(peer, known)
+        return effects
 
     def _try_former(self) -> Outcomes:
-        """Probe former neighbors for `try_soon` periods. Suspects among them are left out: the node probes these."""
+        """Probe former neighbors for `try_soon` periods. Suspects among them are left out: the node probes these.
+
+        Afterwards they are forgotten, unless links to restarted neighbors are opened again.
+        """
         parts = self.parts
-        for peer in [one for one, lost in self.former.items() if parts.ticks - lost.since > parts.config.try_soon]:
-            del self.former[peer]
-        asked = [one for one in self.former if not parts.believes_dead(one) and one not in parts.links]
+        old = [one for one, lost in self.former.items() if parts.ticks - lost.since > parts.config.try_soon]
+        if not self._reopens:
+            for peer in old:
+                del self.former[peer]
+        fresh = [one for one in self.former if one not in old]
+        asked = [one for one in fresh if not parts.believes_dead(one) and one not in parts.links]
         return [Send(one, Probe(self.former[one].incarnation)) for one in asked]
 
     def _report(self, peer: NodeId, run: int) -> Outcomes:
@@ -161,12 +194,12 @@ class Survivor:
             return [Send(told[choice], message)]
         return self.parts.route(identifier(peer), message, (peer,))
 
-    def _relink(self, peer: NodeId, interest: int, incarnation: int) -> Outcomes:
+    def _relink(self, peer: NodeId, interest: int, incarnation: int, *, is_new_run: bool = False) -> Outcomes:
         """Open the link to a living peer again if we still share topics."""
         me = self.parts.me
         if me.is_leaving or not interest & me.interest:
             return []
-        self.relinks[peer] = _Relink(self.parts.ticks, interest & me.interest, incarnation)
+        self.relinks[peer] = _Relink(self.parts.ticks, interest & me.interest, incarnation, is_new_run)
         return self.parts.links.open(peer)
 
     def _relink_due(self, peer: NodeId, relink: _Relink) -> Outcomes:
@@ -178,10 +211,13 @@ class Survivor:
         link = parts.links.links.get(peer)
         if link is not None and link.state == UP:
             del self.relinks[peer]
-            return []
+            is_useless = relink.is_new_run and not link.interest & parts.me.interest
+            return parts.links.close(peer) if is_useless else []
         if parts.ticks - relink.since <= parts.config.relink_periods:
             return []
         del self.relinks[peer]
+        if relink.is_new_run:
+            return []
         shared = relink.shared & parts.me.wanted
         if not shared:
             return []

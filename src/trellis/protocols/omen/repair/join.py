@@ -2,7 +2,8 @@
 
 The node is a joiner, or we ourselves: after we have subscribed, and when the root rendezvous has told us of other
 subscribers. Nothing is split here and nothing has to be proven. The subscribers of a topic are connected with each
-other, so one link to any of them is enough. All new links end at the joiner. These are the states:
+other, so one link to any of them is enough. All new links end at the joiner. With `connectivity` 2 each topic takes two
+links, to two nodes, so that the loss of one of them does not separate the joiner. These are the states:
 
     new         created and not started
     answers     ask the joiner, and the backups that gossip does not describe
@@ -36,6 +37,7 @@ from trellis.protocols.omen.repair.procedure import (
     Procedure,
     Transitions,
 )
+from trellis.protocols.omen.shadow import Pair
 from trellis.protocols.omen.signals import Outcomes
 
 TRANSITIONS: Transitions = {
@@ -102,7 +104,15 @@ class Join(Procedure):
         if self.node not in told:
             self.gave_up = True
             return self._finish()
-        return self._open(self._choose(parts_to_join(told, self.node), self.node))
+        return self._open(self._links_for_joiner())
+
+    def _links_for_joiner(self) -> list[Pair]:
+        """Return the links that Alg. 1 chooses for the joiner: one on each topic, then as many more as are wanted."""
+        told, pairs = self.questions.answers.told, list[Pair]()
+        for wanted in range(1, self.config.connectivity + 1):
+            chosen = [end for pair in pairs for end in pair if end != self.node]
+            pairs += self._choose(parts_to_join(told, self.node, chosen, wanted), self.node)
+        return pairs
 
     def _partners(self) -> list[NodeId]:
         """Return the nodes to ask next.
@@ -119,9 +129,10 @@ class Join(Procedure):
         offers = {
             one: (questions.mask(said.interest), said.numbers[-1:]) for one, said in known.items() if said is not None
         }
+        wanted = self.config.connectivity
         if self.choices == CHOICES_MAX:
-            return [one for one, (topics, _) in offers.items() if topics & uncovered(told, self.node)]
-        return chosen_partners(told, self.node, offers, context.low_edges, context.key, self.config.rho)
+            return [one for one, (topics, _) in offers.items() if topics & uncovered(told, self.node, wanted)]
+        return chosen_partners(told, self.node, offers, context.low_edges, context.key, self.config.rho, wanted)
 
     def _linked(self) -> Outcomes:
         """Finish when no new link is awaited any more. Start again if an end of one was suspected."""

@@ -220,24 +220,27 @@ class Procedure:
 
     def _choose(self, parts: Mapping[int, list[list[NodeId]]], centre: NodeId | None) -> list[Pair]:
         """Return the links that Alg. 1 adds to connect these parts. `centre`: all of them must end there."""
-        answers, told = self.questions.answers, self.questions.answers.told
+        told = self.questions.answers.told
         nodes = {node for groups in parts.values() for group in groups for node in group}
-        keys = {node: self.context.key(node) for node in nodes}
-        ranked = sorted(nodes, key=lambda node: (keys[node], node))
-        linked = {
+        return self.context.low_edges(
+            parts,
+            {node: told[node].degree for node in nodes},
+            {node: self.context.key(node) for node in nodes},
+            linked=self._linked_pairs(nodes),
+            rho=self.config.rho,
+            centre=centre,
+        )
+
+    def _linked_pairs(self, nodes: Iterable[NodeId]) -> set[Pair]:
+        """Return the pairs among these nodes that are proven to be linked, as (lower key, higher key)."""
+        answers, told = self.questions.answers, self.questions.answers.told
+        ranked = sorted(nodes, key=lambda node: (self.context.key(node), node))
+        return {
             (one, other)
             for number, one in enumerate(ranked)
             for other in ranked[number + 1 :]
             if other in told[one].neighbours and answers.linked(one, other)
         }
-        return self.context.low_edges(
-            parts,
-            {node: told[node].degree for node in nodes},
-            keys,
-            linked=linked,
-            rho=self.config.rho,
-            centre=centre,
-        )
 
     def _open(self, chosen: list[Pair]) -> Outcomes:
         """Have the chosen links opened. Finish if there are none."""

@@ -1,8 +1,8 @@
 """One repair: finds out which topics a departure has split, and opens the links that connect them again.
 
 [OM Alg. 1, Alg. 5; docs/omen.md] `Repairs` (repairs.py) creates repairs and passes messages and timers to them. Their
-kinds are leave (also after a crash), unsubscribe, and relink (a lost link between two living nodes). These are the
-states:
+kinds are leave (also after a crash), unsubscribe, relink (a lost link between two living nodes), and cut (see below).
+These are the states:
 
     new         created and not started
     records     get the records of the departed nodes: from here, or from their ring successors
@@ -20,15 +20,21 @@ states:
 | records                 | answers | each record was found, or is no longer looked for                            |
 | answers, proof, backups | records | the closure finds another departed node                                      |
 | answers, proof, backups | answers | a node that answered is leaving topics: its neighbors on them are required   |
-| answers, proof          | proof   | answers do not prove that required nodes are connected; twice at most        |
+| answers, proof          | proof   | answers do not prove that required nodes are connected; `PROOFS_MAX` times   |
 | answers, proof          | backups | topics are still split                                                       |
 | answers, proof, backups | links   | Alg. 1 has chosen links                                                      |
-| all but new and records | done    | nothing is split, all links are up, or it has started too often              |
+| all but new and records | done    | nothing is split, all links are up, it has started too often, or (`cut`) a   |
+|                         |         | node that answered has not joined yet                                        |
 | all but new and records | records | it starts again: a node that it needs is suspected, a link does not come up, |
 |                         |         | an end of a link has changed its topics, or another survivor reports         |
 
 The required nodes of a topic are the living neighbors of all departed nodes that take part in it. After the repair they
 must be connected on that topic.
+
+With `connectivity` 2 they must be in one block of the topic (`blocks.py`): connected, and still so after the loss of
+any other node. Alg. 1 connects the parts as always, and further links are added until no node between required nodes
+cuts the topic. A repair of kind `cut` needs no block: there a node looks whether its own loss would split a topic
+(`cuts.py`), and counts itself as departed.
 """
 
 from __future__ import annotations
@@ -40,6 +46,7 @@ from typing import Literal
 from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.omen.me import run_of
 from trellis.protocols.omen.messages import FindRecord, FoundRecord, LinkOpened, NodeRun, Record
+from trellis.protocols.omen.repair.block_links import lacking_blocks, links_for_blocks, worth_asking_for_blocks
 from trellis.protocols.omen.repair.offers import Offer, covering
 from trellis.protocols.omen.repair.procedure import (
     ANSWERS,
@@ -54,6 +61,7 @@ from trellis.protocols.omen.repair.procedure import (
     Procedure,
     Transitions,
 )
+from trellis.protocols.omen.shadow import Pair
 from trellis.protocols.omen.signals import Outcomes
 from trellis.protocols.topics import places
 from trellis.reached import reached
@@ -69,12 +77,13 @@ TRANSITIONS: Transitions = {
 }
 
 PROOFS_MAX = 2  # Rounds of questions in the state `proof`. The answers of the first round name further nodes.
+SEARCHES_MAX = 16  # Further rounds of a repair of kind `cut`, which is not urgent. Each asks around one part.
 # Deviation: [OM Alg. 1] has all of B(v') in the shadow set. Here as few backups are asked as cover the split topics.
 # A backup that adds a single topic saves no link.
 BACKUP_TOPICS = 2  # Split topics that a backup must add to those of the backups chosen before it.
 RECORD_TRIES = 3  # A record is asked for 3 * `ask_tries` times: by then the ring knows which of its nodes have crashed.
 
-RepairKind = Literal["leave", "unsubscribe", "relink"]
+RepairKind = Literal["leave", "unsubscribe", "relink", "cut"]
 
 
 @dataclass(eq=False)
@@ -110,6 +119,8 @@ class Repair(Procedure):
         self.departed: dict[NodeId, Departed] = {}  # Grows by the closure.
         self.link_ends: tuple[NodeId, ...] = ()  # The two ends of the lost link, for a relink: they are required.
         self.proofs = 0  # Rounds of questions for the proof since all required nodes have answered.
+        self.needs_blocks = context.config.is_twice and kind != "cut"
+        self.proofs_max = PROOFS_MAX if kind != "cut" else PROOFS_MAX + SEARCHES_MAX
         # Nodes that answered that they are leaving topics -> these topics, and their neighbors on them.
         self.leavers: dict[NodeId, tuple[frozenset[Topic], dict[NodeId, int]]] = {}
 
@@ -283,19 +294,26 @@ class Repair(Procedure):
             self.proofs = 0
             return [*self.questions.ask(more, required=True), self._timer(1)]
         required = self._required()
-        if self.context.oracle is None and self.state in (ANSWERS, PROOF) and self.proofs < PROOFS_MAX:
+        if self.context.oracle is None and self.state in (ANSWERS, PROOF) and self.proofs < self.proofs_max:
             self._move(PROOF)
             self.proofs += 1
             asked = sorted(self._worth_asking(required) - self._seen())
             if asked:
                 return self._ask_for_more(asked)
         parts = self._split(required)
-        if parts and self.state != BACKUPS:
+        if parts and self.kind == "cut" and any(one.joining for one in self.questions.answers.told.values()):
+            self.gave_up = True  # Links are about to come, for example those of a plan. `Cuts` looks again later.
+            return self._finish()
+        lacking = sum(parts) | (lacking_blocks(self.questions.answers, required) if self.needs_blocks else 0)
+        if lacking and self.state != BACKUPS:
             self._move(BACKUPS)
-            asked = covering(self._offers(sum(parts)), BACKUP_TOPICS, self.context.key)
+            asked = covering(self._offers(lacking), BACKUP_TOPICS, self.context.key)
             if asked:
                 return self._ask_for_more(asked)
-        return self._open(self._choose(parts, None))
+        chosen = self._choose(parts, None)
+        if self.needs_blocks and lacking:
+            chosen += self._links_for_blocks(required, chosen)
+        return self._open(chosen)
 
     def _seen(self) -> set[NodeId]:
         """Return the nodes that need not be asked: they were asked, were given up, or have departed."""
@@ -307,9 +325,16 @@ class Repair(Procedure):
         worth: set[NodeId] = set()
         for index, nodes in required.items():
             part = answers.parts(index)
+            asked = worth if self.proofs == 1 else None
             if len({part[node] for node in nodes if node in part}) > 1:
-                asked = worth if self.proofs == 1 else None
-                worth |= answers.worth_asking(index, nodes, self.departed, hints=uses_hints, asked=asked)
+                paths = set[NodeId]()
+                if self.proofs <= PROOFS_MAX:
+                    paths = answers.worth_asking(index, nodes, self.departed, hints=uses_hints, asked=asked)
+                if self.kind == "cut" and not paths - self._seen():
+                    paths = answers.around_smallest_part(index, nodes, self._seen())
+                worth |= paths
+            elif self.needs_blocks:
+                worth |= worth_asking_for_blocks(answers, index, nodes, self.departed, hints=uses_hints, asked=asked)
         return worth
 
     def _offers(self, topics: int) -> dict[NodeId, Offer]:
@@ -382,6 +407,18 @@ class Repair(Procedure):
                 if len(groups) > 1:
                     parts[1 << index] = groups
         return parts
+
+    def _links_for_blocks(self, required: dict[int, set[NodeId]], chosen: list[Pair]) -> list[Pair]:
+        """Return the links that are needed besides `chosen`, so that the required nodes of each topic are in one block.
+
+        Their ends are the nodes of the shadow set, as in Alg. 1.
+        """
+        answers, context = self.questions.answers, self.context
+        shadow = {node for nodes in required.values() for node in nodes} | {
+            one for one in self.backups if one in answers
+        }
+        linked = self._linked_pairs(shadow)
+        return links_for_blocks(answers, required, shadow, chosen, linked=linked, key=context.key, rho=self.config.rho)
 
     def _groups(self, index: int, nodes: Collection[NodeId]) -> list[list[NodeId]]:
         """Return the parts of a topic that have a required node. Each lists its members that may be ends of links.
