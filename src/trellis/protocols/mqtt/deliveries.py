@@ -180,7 +180,8 @@ class Deliveries:
             self.state.counters["expired"] += 1
             return
         kept = self.state.retained.get(message.topic) if message.retain else None
-        for session, several in self._readers(message).items():
+        is_ours = origin == self.state.node and message.incarnation == self.state.incarnation
+        for session, several in self._readers(message, message.number if is_ours else None).items():
             if not self.state.may_read(session, message.topic):
                 self.state.counters["reads denied"] += 1
                 continue
@@ -200,11 +201,17 @@ class Deliveries:
         retain = message.retain and subscription.retain_as_published
         self._give(session, message, message.content, [subscription], self.state.until_ms(message), retain, ticket)
 
-    def _readers(self, message: Envelope) -> dict[Session, list[Subscription]]:
-        """Return the sessions with a matching filter, each with its matching subscriptions."""
+    def _readers(self, message: Envelope, number: int | None = None) -> dict[Session, list[Subscription]]:
+        """Return the sessions with a matching filter, each with its matching subscriptions.
+
+        `number`: the message's, if it was published here. Such a message may come back from the mesh after a SUBSCRIBE
+        that followed it. This subscription does not get it, unless as a retained message.
+        """
         readers: dict[Session, list[Subscription]] = {}
         for session, subscription in self.state.tree.matching(message.topic):
-            if not (subscription.no_local and message.client == session.client):  # [MQTT-3.8.3-3]
+            if subscription.no_local and message.client == session.client:  # [MQTT-3.8.3-3]
+                continue
+            if number is None or number > subscription.since:
                 readers.setdefault(session, []).append(subscription)
         return readers
 

@@ -47,6 +47,7 @@ class Subscription(msgspec.Struct, frozen=True):
     no_local: bool = False
     retain_as_published: bool = False
     number: int | None = None  # subscription identifier
+    since: int = 0  # number of this node's last publication before the SUBSCRIBE: the client gets later ones
 
 
 class Out(msgspec.Struct, frozen=True):

@@ -87,9 +87,13 @@ class Subscriptions:
                 continue
             if session.is_bridge:
                 self.refused.pop(filter_, None)
-            last = several[-1]
+            last, old = several[-1], session.subscriptions.get(filter_)
             subscription = Subscription(
-                _granted(session, last), last.no_local, last.retain_as_published, packet.subscription
+                _granted(session, last),
+                last.no_local,
+                last.retain_as_published,
+                packet.subscription,
+                self.state.last_number if old is None else old.since,
             )
             is_new = self.state.enter_filter(session, filter_, subscription)
             self._room -= is_new
