@@ -24,6 +24,7 @@ from trellis.reached import reached
 
 CLIENT_LETTERS_MAX = 512
 WILLS_BYTES_MAX = 64 << 20  # most memory of the wills of all clients, connected or not
+_VERSIONS = {p.V31: "3.1", p.V311: "3.1.1", p.V5: "5"}
 
 
 class PublishWill(Protocol):
@@ -76,6 +77,8 @@ class Connections:
 
     def _refused_connect(self, packet: p.Connect) -> tuple[int, str] | None:
         """Return reason and text if a CONNECT is refused, or None."""
+        if _VERSIONS[packet.version] not in self.state.config.versions:
+            return reasons.VERSION, f"this listener does not speak MQTT {_VERSIONS[packet.version]}"
         if packet.method is not None:
             return reasons.METHOD, "authentication methods are not supported"
         if len(packet.client) > CLIENT_LETTERS_MAX or packet.client.startswith("$"):
@@ -87,11 +90,26 @@ class Connections:
         # 3.1.1 cannot tell the client another one
         if packet.version != p.V5 and self._keep_alive_s(packet) != packet.keep_alive_s:
             return reasons.CLIENT_ID, f"a keep alive above {self.state.config.keep_alive_s_max} s, or none"
-        if packet.will is not None and not is_carried(packet.will.topic, self.state.config.depth):
-            return reasons.TOPIC_INVALID, "the will's topic is not carried"
-        if packet.will is not None and self._will_bytes() + packet.will.size > WILLS_BYTES_MAX:
-            return reasons.QUOTA, "the wills of all clients take too much memory"
+        if packet.will is not None and (refusal := self._refused_will(packet.will, packet.version)) is not None:
+            return refusal
         return self._lacks_room(packet.client)
+
+    def _refused_will(self, will: p.Will, version: int) -> tuple[int, str] | None:
+        """Return reason and text if a CONNECT is refused because of its will, or None.  [MQTT-3.2.2-12, -13]"""
+        config = self.state.config
+        if not is_carried(will.topic, config.depth):
+            return reasons.TOPIC_INVALID, "the will's topic is not carried"
+        if will.qos > config.qos_max:
+            return reasons.QOS_UNSUPPORTED, f"the will's QoS is above {config.qos_max}"
+        if will.retain and not config.retain_available:
+            return reasons.RETAIN_UNSUPPORTED, "the will asks to be retained"
+        if config.payload_bytes_max and len(will.payload) > config.payload_bytes_max:
+            # 3.1.1 has no word for it. Mosquitto says that the client is not authorized.
+            reason = reasons.TOO_LARGE if version == p.V5 else reasons.NOT_AUTHORIZED
+            return reason, f"the will's payload is over {config.payload_bytes_max} bytes"
+        if self._will_bytes() + will.size > WILLS_BYTES_MAX:
+            return reasons.QUOTA, "the wills of all clients take too much memory"
+        return None
 
     def _lacks_room(self, client: str) -> tuple[int, str] | None:
         """Return reason and text if there is no space for a client, or None.
@@ -212,6 +230,8 @@ class Connections:
                 receive_max=self.state.config.inflight_max,
                 packet_bytes_max=self.state.config.packet_bytes_max,
                 alias_max=self.state.config.alias_max,
+                qos_max=self.state.config.qos_max if self.state.config.qos_max < 2 else None,
+                retain_available=self.state.config.retain_available,
             )
         self.state.send(link, answer)
         self.came_back(session)

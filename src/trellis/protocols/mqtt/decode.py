@@ -111,6 +111,7 @@ def _connack(reader: Reader, kind: int, is_5: bool) -> p.Packet:
         receive_max=properties.get(props.RECEIVE_MAX),
         packet_bytes_max=properties.get(props.PACKET_MAX),
         alias_max=properties.get(props.ALIAS_MAX),
+        qos_max=properties.get(props.QOS_MAX),
         retain_available=bool(properties.get(props.RETAIN, 1)),
         shared_available=bool(properties.get(props.SHARED, 1)),
         text=properties.get(props.REASON),

@@ -38,7 +38,7 @@ from trellis.protocols.mqtt.retained import Retained
 from trellis.protocols.mqtt.session import Out, Session, Subscription, Ticket
 from trellis.protocols.mqtt.shares import Shares
 from trellis.protocols.mqtt.state import BrokerState
-from trellis.protocols.mqtt.topics import carried_prefix
+from trellis.protocols.mqtt.topics import carried_prefix, is_sys
 from trellis.protocols.wire import WireError
 
 
@@ -241,6 +241,8 @@ class Deliveries:
     def _give_retained(self, session: Session, kept: Retained, subscription: Subscription) -> None:
         """Give a retained message to a new subscription.  [MQTT-3.3.1-8, 3.3.1-9]"""
         message = kept.message
+        if not self.state.config.retain_available and not is_sys(message.topic):
+            return
         if not self.state.may_read(session, message.topic):
             self.state.counters["reads denied"] += 1
             return

@@ -54,6 +54,12 @@ class Publications:
         topic = self._topic(session, link, packet)
         if topic is None:
             return
+        if packet.qos > self.state.config.qos_max and not session.is_bridge:
+            self.drop(session, reasons.QOS_UNSUPPORTED, "a QoS above the greatest one")  # [MQTT-3.2.2-11]
+            return
+        if packet.retain and not self.state.config.retain_available and not session.is_bridge:
+            self.drop(session, reasons.RETAIN_UNSUPPORTED, "a retained message")  # [MQTT-3.2.2-14]
+            return
         incoming = None
         if packet.qos:
             assert packet.id is not None
@@ -72,7 +78,14 @@ class Publications:
             self._pause_if_full(session, link)
         self._charge(session, link, len(topic) + len(packet.payload))
         if not self.state.may_write(session, topic):
-            self._deny(session, link, incoming)
+            self.state.counters["writes denied"] += 1
+            self._deny(session, link, incoming, reasons.NOT_AUTHORIZED, "the client may not publish on this topic")
+            return
+        payload_bytes_max = self.state.config.payload_bytes_max
+        if payload_bytes_max and len(packet.payload) > payload_bytes_max and not session.is_bridge:
+            self.state.counters["payloads too large"] += 1
+            why = f"a payload of {len(packet.payload)} bytes is over {payload_bytes_max}"
+            self._deny(session, link, incoming, reasons.QUOTA, why)  # no better code  [MQTT 5, 3.4.2.1, 3.5.2.1]
             return
         try:
             refusal = self.publish(
@@ -108,15 +121,14 @@ class Publications:
             self._held[link] = session
             self._pause_if_full(session, link)
 
-    def _deny(self, session: Session, link: Link, incoming: Incoming | None) -> None:
+    def _deny(self, session: Session, link: Link, incoming: Incoming | None, reason: int, why: str) -> None:
         """Drop a publication that the client is not allowed to make.
 
         With 3.1.1 a refusal could only end the connection, so there it is acknowledged, as Mosquitto does. [MQTT 3.1.1:
         3.3.5-2]
         """
-        self.state.counters["writes denied"] += 1
         if link.version == p.V5:
-            self._answer(session, incoming, reasons.NOT_AUTHORIZED, "the client may not publish on this topic")
+            self._answer(session, incoming, reason, why)
         else:
             self._answer(session, incoming, reasons.SUCCESS, None)
 
