@@ -24,6 +24,7 @@ from trellis.reached import reached
 
 CLIENT_LETTERS_MAX = 512
 WILLS_BYTES_MAX = 64 << 20  # most memory of the wills of all clients, connected or not
+_DISCONNECT_BYTES = 3  # bytes of a DISCONNECT with a reason code and without a text
 _VERSIONS = {p.V31: "3.1", p.V311: "3.1.1", p.V5: "5"}
 
 
@@ -122,7 +123,7 @@ class Connections:
             return reasons.BUSY, "too many clients"
         if old is None and len(state.sessions) >= state.config.sessions_max:
             reached("there is no room for an MQTT session")
-            return reasons.QUOTA, "too many sessions"
+            return reasons.BUSY, "too many sessions"
         return None
 
     def _will_bytes(self) -> int:
@@ -139,9 +140,10 @@ class Connections:
         if not is_right:
             self.state.counters["passwords refused"] += 1
             is_anonymous = packet.user is None and packet.password is None
-            reason = reasons.NOT_AUTHORIZED if is_anonymous else reasons.PASSWORD
             why = "this listener wants a user and a password" if is_anonymous else "user or password"
-            self._turn_away(connection, packet.version, reason, why)
+            # The same code for all: 3.1.1 has "bad user name or password" for data that is malformed (3.2.2.3). So
+            # clients need not tell two codes apart, and see what they see at Mosquitto.
+            self._turn_away(connection, packet.version, reasons.NOT_AUTHORIZED, why)
             return
         if not self._has_room(packet.client, user):
             self.state.counters["connections beyond quotas"] += 1
@@ -293,8 +295,12 @@ class Connections:
         """End a client's connection. A client of version 5 is told why.  [MQTT-3.14.0-1]"""
         link = session.link
         assert link is not None
-        if link.version == p.V5:
-            self.state.send(link, p.Disconnect(reason, None, why if link.wants_reasons and why else None))
+        most = link.packet_bytes_max
+        if link.version == p.V5 and (most is None or most >= _DISCONNECT_BYTES):  # [MQTT-3.1.2-24, 3.14.2-3]
+            has_text = (
+                link.wants_reasons and bool(why) and (most is None or most >= _DISCONNECT_BYTES + 8 + 4 * len(why))
+            )
+            self.state.send(link, p.Disconnect(reason, None, why if has_text else None))
         self.state.out.append(Close(link.id, reasons.name(reason), why))
         self._part(session)
 

@@ -223,7 +223,7 @@ class Publications:
             self.drop(session, reasons.PROTOCOL_ERROR, "no topic")
             return None
         if has_wildcard(topic):
-            self.drop(session, reasons.TOPIC_INVALID, "a topic with wildcards")
+            self.drop(session, reasons.MALFORMED, "a topic with wildcards")  # [MQTT-3.3.2-2]
             return None
         if alias is not None:
             if link.aliases.get(alias, topic) != topic:
@@ -329,18 +329,20 @@ class Publications:
         if awaited is not None:
             session, incoming = awaited
             incoming.waits -= 1
+            incoming.is_alone = incoming.is_alone and is_alone
             if not incoming.waits and incoming.reason is None:
-                is_unread = is_alone and len(incoming.numbers) == 1 and self._is_unread(session, incoming.topic)
+                is_unread = incoming.is_alone and self._is_unread(session, incoming)
                 self._answer(session, incoming, reasons.NO_MATCHING if is_unread else reasons.SUCCESS, None)
 
-    def _is_unread(self, session: Session, topic: str) -> bool:
-        """Return whether a client can be told that nobody subscribes to a topic.  [MQTT 5, 3.4.2.1]
+    def _is_unread(self, session: Session, incoming: Incoming) -> bool:
+        """Return whether a client can be told that nobody subscribes to the topic.  [MQTT 5, 3.4.2.1]
 
-        That is so if no client of this node does: the mesh has proven the same of other nodes.
+        That is so if no client of this node does: the mesh has proven the same of other nodes. PUBREC never says so, as
+        at Mosquitto.
         """
-        if session.link is None or session.link.version != p.V5:
+        if incoming.qos != 1 or session.link is None or session.link.version != p.V5:
             return False
-        return not self.state.shared and next(iter(self.state.tree.matching(topic)), None) is None
+        return not self.state.shared and next(iter(self.state.tree.matching(incoming.topic)), None) is None
 
     def not_acknowledged(self, number: int, reason: str, *, is_taken: bool) -> None:
         """The mesh has not acknowledged a publication. A sidecar's publication is repeated; a client is told.
@@ -409,10 +411,10 @@ class Publications:
     def released(self, session: Session, link: Link, number: int) -> None:
         """Take in a PUBREL."""
         known = _known(session, number)
-        is_ours = known is not None and known.is_told
-        if known is not None and is_ours:
+        if known is not None and known.is_told:
             _forget(session, known)
-        self.state.send(link, p.Ack(p.PUBCOMP, number, reasons.SUCCESS if is_ours else reasons.ID_NOT_FOUND))
+        # Also for an unknown identifier: the client may have lost our PUBCOMP.  [MQTT 5, 3.7.2.1]
+        self.state.send(link, p.Ack(p.PUBCOMP, number))
         self.tell(session)
 
     def begin_anew(self, connection: Connection) -> None:
