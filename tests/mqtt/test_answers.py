@@ -97,6 +97,12 @@ def test_an_acknowledgement_has_one_of_its_own_reason_codes(kind, reason, is_rig
     assert is_right or ended(talker) == reasons.PROTOCOL_ERROR
 
 
+def test_dup_with_qos_0_makes_a_publish_malformed():
+    talker = Desk().welcome()
+    talker.raw(packet(p.PUBLISH << 4 | 0x08, text("t"), b"\x00"))
+    assert ended(talker) == reasons.MALFORMED
+
+
 # Properties
 
 

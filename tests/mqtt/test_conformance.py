@@ -645,21 +645,24 @@ def test_3_8_4_3_and_4_a_repeated_filter_replaces_the_subscription():
 
 def test_3_8_4_5_and_6_each_filter_has_an_answer():
     talker = Desk().welcome()
-    asked = ("a", "a#", p.Asked("b", 0), "$share/g/c", p.Asked("d", 2), "$other/#", "+a")
-    assert talker.subscribe(*asked) == (
-        1,
-        reasons.FILTER_INVALID,
-        0,
-        1,
-        2,
-        reasons.FILTER_INVALID,
-        reasons.FILTER_INVALID,
-    )
+    asked = ("a", p.Asked("b", 0), "$share/g/c", p.Asked("d", 2), "$other/#")
+    assert talker.subscribe(*asked) == (1, 0, 1, 2, reasons.FILTER_INVALID)
+
+
+@BOTH
+@pytest.mark.parametrize("filter_", ["a#", "+a", "a/#/b", "a/b+"])
+def test_4_7_1_a_wildcard_at_the_wrong_place_ends_the_connection(version, filter_):
+    """311: 4.8.0-1. The reason code for a refused filter means one that is correctly formed (5, 3.9.3)."""
+    for asked in (p.Subscribe(1, (p.Asked("a", 1), p.Asked(filter_, 1))), p.Unsubscribe(1, (filter_,))):
+        talker = Desk().welcome(version=version)
+        talker.send(asked)
+        assert talker.closed == "malformed"
+        assert [one.reason for one in talker.got] == ([reasons.MALFORMED] if version == p.V5 else [])
 
 
 def test_311_3_8_4_what_is_refused_is_0x80():
     talker = Desk().welcome(version=p.V311)
-    assert talker.subscribe("a#", "$share/g", "ok") == (0x80, 0x80, 1)
+    assert talker.subscribe("$other", "$share/g", "ok") == (0x80, 0x80, 1)
 
 
 def test_3_8_4_8_the_quality_is_the_lower_of_both():

@@ -16,7 +16,7 @@ from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import properties as props
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.primitives import PacketError, Reader
-from trellis.protocols.mqtt.topics import LEVELS_MAX, has_wildcard, levels_of
+from trellis.protocols.mqtt.topics import LEVELS_MAX, SHARED, has_wildcard, is_filter, levels_of
 
 FILTERS_MAX = 4_096  # most filters in one SUBSCRIBE or UNSUBSCRIBE
 
@@ -143,7 +143,7 @@ def _publish(reader: Reader, flags: int, version: int) -> p.Packet:
         raise PacketError("QoS 3")  # [MQTT-3.3.1-4]
     if dup and not qos:
         if version != p.V31:
-            raise PacketError("DUP with QoS 0", reasons.PROTOCOL_ERROR)  # [MQTT-3.3.1-2]
+            raise PacketError("DUP with QoS 0")  # [MQTT-3.3.1-2]
         dup = False
     topic = _topic(reader)
     number = reader.id() if qos else None
@@ -198,6 +198,14 @@ def _topic(reader: Reader) -> str:
     return text
 
 
+def _filter(reader: Reader) -> str:
+    """Read a filter. SUBACK has no reason code for one that is not well-formed.  [MQTT-4.7.1-1, -2; 3.1.1: 4.8.0-1]"""
+    text = _topic(reader)
+    if reader.is_strict and has_wildcard(text) and not text.startswith(SHARED) and not is_filter(text):
+        raise PacketError("a filter with a wildcard at the wrong place")
+    return text
+
+
 def _subscribe(reader: Reader, kind: int, is_5: bool) -> p.Packet:
     number = reader.id(reasons.MALFORMED)
     properties = props.read(reader, props.OF_SUBSCRIBE, reasons.MALFORMED) if is_5 else {}
@@ -206,7 +214,7 @@ def _subscribe(reader: Reader, kind: int, is_5: bool) -> p.Packet:
         raise PacketError("two subscription identifiers", reasons.PROTOCOL_ERROR)
     asked: list[p.Asked] = []
     while reader:
-        filter_, options = _topic(reader), reader.u8()
+        filter_, options = _filter(reader), reader.u8()
         if not filter_:
             raise PacketError("an empty topic filter")  # [MQTT-4.7.3-1]
         if options & 0x03 == 3 or options & 0x30 == 0x30 or options & (0xC0 if is_5 else 0xFC):
@@ -231,7 +239,7 @@ def _unsubscribe(reader: Reader, kind: int, is_5: bool) -> p.Packet:
         props.read(reader, props.OF_UNSUBSCRIBE, reasons.MALFORMED)
     filters: list[str] = []
     while reader:
-        filters.append(_topic(reader))
+        filters.append(_filter(reader))
         if not filters[-1]:
             raise PacketError("an empty topic filter")  # [MQTT-4.7.3-1]
         if len(filters) > FILTERS_MAX:
