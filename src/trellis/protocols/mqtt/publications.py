@@ -329,9 +329,8 @@ class Publications:
         if awaited is not None:
             session, incoming = awaited
             incoming.waits -= 1
-            incoming.is_alone = incoming.is_alone and is_alone
             if not incoming.waits and incoming.reason is None:
-                is_unread = incoming.is_alone and self._is_unread(session, incoming)
+                is_unread = is_alone and len(incoming.numbers) == 1 and self._is_unread(session, incoming)
                 self._answer(session, incoming, reasons.NO_MATCHING if is_unread else reasons.SUCCESS, None)
 
     def _is_unread(self, session: Session, incoming: Incoming) -> bool:

@@ -81,7 +81,6 @@ class Incoming:
     reason: int | None = None  # set when the client can be answered
     text: str | None = None
     is_told: bool = False  # QoS 2: PUBREC was sent, and PUBREL has not come
-    is_alone: bool = True  # The mesh has proven of all answered `numbers` that no other node subscribes.
 
 
 @dataclass(eq=False)
