@@ -160,8 +160,8 @@ def test_mqtt_users_still_demands_a_password_and_a_token_is_one(tmp_path):
     async def work() -> None:
         async with doors("a", mqtt=mqtt, access=access) as (node,):
             wrong = ({"user": "ann", "password": word} for word in (b"guess", token(b"x" * 32)))
-            for reason, proof in ((135, {}), *((134, proof) for proof in wrong)):
-                with pytest.raises(AssertionError, match=f"reason={reason}"):
+            for proof in ({}, *wrong):
+                with pytest.raises(AssertionError, match="reason=135"):
                     await connect(node, "c", **proof)
             ann = await connect(node, "c", user="ann", password=token())
             assert await ann.publish("home/x", b"1") in TAKEN

@@ -9,10 +9,10 @@ from typing import Any
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.config import MqttConfig
-from trellis.protocols.mqtt.decode import decode
+from trellis.protocols.mqtt.decode import decode, decode_from_client
 from trellis.protocols.mqtt.effects import Check, Close, Emit, Pause, ToClient, Unwant, Want
 from trellis.protocols.mqtt.encode import encode
-from trellis.protocols.mqtt.framing import Framing, version_of
+from trellis.protocols.mqtt.framing import Framing, answered_in, version_of
 from trellis.protocols.mqtt.host import Host
 from trellis.protocols.mqtt.primitives import PacketError
 
@@ -41,8 +41,12 @@ class Talker:
             for first, body in self.framing.packets():
                 if self.closed is not None:
                     return
-                self.said_version = self.said_version or version_of(first, body)
-                host.received(self.number, decode(self.said_version, first, body))
+                if not self.said_version:
+                    version = version_of(first, body)
+                    self.said_version = answered_in(version)
+                    if version not in p.VERSIONS:
+                        raise PacketError(f"MQTT version {version}", reasons.VERSION)
+                host.received(self.number, decode_from_client(self.said_version, first, body))
                 self.desk.carry_out()
         except PacketError as error:
             host.failed(self.number, error, self.said_version)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from trellis.protocols.mqtt import packets as p
-from trellis.protocols.mqtt.topics import has_wildcard
+from trellis.protocols.mqtt.topics import has_wildcard, is_filter
 from trellis.protocols.wire import is_clean
 
 TEXT = st.text(st.characters(blacklist_categories=["Cs", "Cc"]), max_size=12).filter(is_clean)
 SOME = TEXT.filter(bool)
+FILTERS = SOME.filter(lambda one: not has_wildcard(one) or is_filter(one))
 IDS = st.integers(1, 65_535)
 U32 = st.integers(0, 2**32 - 1)
 BYTES = st.binary(max_size=24)
@@ -95,7 +96,7 @@ def packets(version: int) -> st.SearchStrategy[p.Packet]:
     )
     asked = st.builds(
         p.Asked,
-        SOME,
+        FILTERS,
         quality,
         st.booleans() if is_5 else st.just(False),
         st.booleans() if is_5 else st.just(False),
@@ -113,7 +114,7 @@ def packets(version: int) -> st.SearchStrategy[p.Packet]:
             maybe(st.integers(1, 268_435_455)) if is_5 else st.none(),
         ),
         st.builds(p.SubAck, IDS, reasons, why),
-        st.builds(p.Unsubscribe, IDS, st.lists(SOME, min_size=1, max_size=3).map(tuple)),
+        st.builds(p.Unsubscribe, IDS, st.lists(FILTERS, min_size=1, max_size=3).map(tuple)),
         st.builds(p.UnsubAck, IDS, st.just((0, 0x11)) if is_5 else st.just(())),
         st.just(p.PingReq()),
         st.just(p.PingResp()),

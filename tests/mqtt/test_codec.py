@@ -13,7 +13,7 @@ from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.decode import decode
 from trellis.protocols.mqtt.encode import encode
-from trellis.protocols.mqtt.framing import Framing, version_of
+from trellis.protocols.mqtt.framing import Framing, answered_in, version_of
 from trellis.protocols.mqtt.primitives import PacketError
 
 VERSIONS = st.sampled_from(p.VERSIONS)
@@ -141,14 +141,19 @@ def test_a_length_has_no_more_bytes_than_it_needs():
     [
         (0x30, b"\x00\x01a", reasons.PROTOCOL_ERROR),
         (0x10, b"\x00\x06MQIsdp\x04\x02\x00\x00\x00\x01a", reasons.VERSION),
-        (0x10, b"\x00\x06MQIsdp\x83\x02\x00\x00\x00\x01a", reasons.VERSION),
-        (0x10, b"\x00\x06MQIsdp", reasons.VERSION),
+        (0x10, b"\x00\x06MQIsdp\x05\x02\x00\x00\x00\x01a", reasons.VERSION),
+        (0x10, b"\x00\x06MQIsdp", reasons.PROTOCOL_ERROR),
         (0x10, b"\x00\x04MQTT\x03\x02\x00\x00\x00\x01a", reasons.VERSION),
-        (0x10, b"\x00\x04HTTP\x04", reasons.VERSION),
-        (0x10, b"", reasons.VERSION),
+        (0x10, b"\x00\x04HTTP\x04", reasons.PROTOCOL_ERROR),
+        (0x10, b"", reasons.PROTOCOL_ERROR),
     ],
 )
 def test_a_stream_begins_with_a_connect_of_mqtt(first, body, reason):
     with pytest.raises(PacketError) as error:
         version_of(first, body)
     assert error.value.reason == reason
+
+
+@pytest.mark.parametrize(("version", "form"), [(3, 3), (4, 4), (5, 5), (2, 5), (6, 5), (0x83, 4), (0x84, 4)])
+def test_an_unknown_version_is_answered_in_the_newest_form_and_a_bridge_in_that_of_311(version, form):
+    assert answered_in(version) == form

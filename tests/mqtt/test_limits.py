@@ -18,6 +18,7 @@ from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.directory import Directory
 from trellis.protocols.mqtt.encode import encode
 from trellis.protocols.mqtt.envelope import Ask, Copy, Envelope, Introduce
+from trellis.protocols.mqtt.framing import Framing
 from trellis.protocols.mqtt.primitives import text, varint
 from trellis.protocols.mqtt.topics import LEVELS_MAX
 
@@ -30,12 +31,14 @@ NOT_DEEP = "/".join("x" * LEVELS_MAX)
 
 def test_filters_of_thousands_of_levels_are_refused_and_take_no_memory():
     desk = Desk()
-    client = desk.welcome()
+    desk.welcome()
     tracemalloc.start()
     try:
         for number in range(40):
-            assert client.subscribe(f"{number}" + "/" * 32_700) == (reasons.FILTER_INVALID,)
-            client.got.clear()
+            client = desk.welcome()
+            client.send(p.Subscribe(1, (p.Asked(f"{number}" + "/" * 32_700, 1),)))
+            assert client.take(p.Disconnect).reason == reasons.MALFORMED
+            client.framing = Framing(1 << 10)  # as the connection ends
         taken, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -43,22 +46,28 @@ def test_filters_of_thousands_of_levels_are_refused_and_take_no_memory():
     assert not desk.host.tree.count
 
 
-@pytest.mark.parametrize(("version", "code"), [(p.V5, reasons.FILTER_INVALID), (p.V311, 0x80)])
-def test_a_filter_has_at_most_128_levels(version, code):
+@pytest.mark.parametrize("version", [p.V5, p.V311])
+@pytest.mark.parametrize("filter_", [DEEP, NOT_DEEP + "/#", f"$share/g/{NOT_DEEP}"])
+@pytest.mark.parametrize("kind", ["subscribe", "unsubscribe"])
+def test_a_filter_of_more_than_201_levels_makes_its_packet_malformed(version, filter_, kind):
     client = Desk().welcome(version=version)
-    assert client.subscribe(NOT_DEEP, DEEP, NOT_DEEP + "/#") == (1, code, code)
+    assert client.subscribe(NOT_DEEP) == (1,)
+    client.got.clear()
+    asked = p.Subscribe(1, (p.Asked(filter_, 1),)) if kind == "subscribe" else p.Unsubscribe(1, (filter_,))
+    client.send(asked)
+    assert client.closed == "malformed"
+    assert [one.reason for one in client.got] == ([reasons.MALFORMED] if version == p.V5 else [])
 
 
-def test_a_topic_has_at_most_128_levels():
+def test_a_topic_of_more_than_201_levels_makes_its_packet_malformed():
     desk = Desk()
     new, old = desk.welcome("new"), desk.welcome("old", p.V311)
     new.publish(NOT_DEEP, qos=1, id=1)
     assert new.take(p.Ack).reason == 0
     new.publish(DEEP, qos=1, id=2)
-    assert new.take(p.Ack).reason == reasons.TOPIC_INVALID
-    assert new.closed is None
+    assert new.take(p.Disconnect).reason == reasons.MALFORMED
     old.publish(DEEP, qos=1, id=1)
-    assert old.closed == "topic invalid"
+    assert old.closed == "malformed"
     refused = desk.connect("third", will=p.Will(topic=DEEP, payload=b"", qos=0, retain=False))
     assert refused.take(p.ConnAck).reason == reasons.TOPIC_INVALID
 
@@ -215,9 +224,9 @@ def test_a_filter_without_letters_ends_the_connection(version, packet):
     body += text("") + b"\1" * (packet == b"\x82")
     client.raw(packet + varint(len(body)) + body)
     if version == p.V5:
-        assert client.take(p.Disconnect).reason == reasons.PROTOCOL_ERROR
+        assert client.take(p.Disconnect).reason == reasons.MALFORMED
     assert not client.got
-    assert client.closed == "protocol error"
+    assert client.closed == "malformed"
     assert not desk.host.tree.count
 
 

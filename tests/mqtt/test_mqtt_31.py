@@ -81,7 +81,7 @@ def test_a_user_and_a_password_may_be_missing_though_flags_announce_them(flags, 
 
 def test_a_client_whose_password_is_missing_is_refused_where_passwords_are_wanted():
     desk = Desk(users={"u": b"p"})
-    assert connect(desk, 0xC2, b"\x00\x01c\x00\x01u").take(p.ConnAck).reason == 4
+    assert connect(desk, 0xC2, b"\x00\x01c\x00\x01u").take(p.ConnAck).reason == 5
     assert connect(desk, 0xC2, b"\x00\x01c\x00\x01u\x00\x01p").take(p.ConnAck).reason == 0
 
 

@@ -262,3 +262,20 @@ def test_whoever_subscribes_while_others_publish_gets_everything_once_and_in_ord
     assert not nodes.missed()
     assert not nodes.twice()
     assert not nodes.disordered()
+
+
+def test_a_message_published_before_a_subscribe_of_the_same_client_does_not_come_to_it():
+    """Not even if the node is on the topic already, and the message comes back from the mesh after the SUBSCRIBE."""
+    desk = Desk()
+    talker = desk.welcome()
+    talker.publish("t", b"kept", retain=True)  # now the node takes part in the topic
+    given = desk.host.delivered
+    waiting: list[tuple[str, str, bytes]] = []
+    desk.host.delivered = lambda *said: waiting.append(said)  # type: ignore[method-assign]
+    talker.publish("t", b"early")
+    talker.subscribe(p.Asked("t", 0, retain_handling=2))
+    talker.publish("t", b"late")
+    for said in waiting:
+        given(*said)
+    desk.carry_out()
+    assert talker.payloads() == [b"late"]

@@ -93,7 +93,7 @@ def test_an_identifier_is_free_only_after_pubcomp():
     assert three not in (one, two)
 
 
-def test_a_pubrec_that_comes_again_is_answered_again_and_an_unknown_one_with_a_reason():
+def test_a_pubrec_that_comes_again_is_answered_again_and_an_unknown_one_as_well_unless_it_refuses():
     _desk, talker, writer = subscribed()
     write(writer, b"x")
     ((number, _, _),) = publishes(talker)
@@ -101,7 +101,10 @@ def test_a_pubrec_that_comes_again_is_answered_again_and_an_unknown_one_with_a_r
         talker.send(p.Ack(p.PUBREC, number))
         assert releases(talker) == [(number, 0)]
     talker.send(p.Ack(p.PUBREC, 999))
-    assert releases(talker) == [(999, reasons.ID_NOT_FOUND)]
+    assert releases(talker) == [(999, 0)]
+    talker.send(p.Ack(p.PUBREC, 999, reasons.QUOTA))
+    assert not releases(talker)
+    assert talker.closed is None
 
 
 def test_a_client_that_refuses_a_message_has_room_for_the_next_one():

@@ -445,14 +445,14 @@ def test_a_sidecar_is_not_ready_before_its_remembered_filters_are_confirmed(tmp_
 
 def test_a_remembered_filter_that_the_mesh_refuses_is_told_and_not_waited_for(tmp_path):
     path = tmp_path / "s.json"
-    LearnedFile(path).write(Learned(1, {"a": ["home/#", "/".join("x" * 200)]}, [], []))
+    LearnedFile(path).write(Learned(1, {"a": ["home/#", "/".join("x" * 250)]}, [], []))
 
     async def work() -> None:
         async with AsyncExitStack() as stack:
             node = await beside_a_door(stack, learn_file=str(path), take=("in/#",))
             await until(lambda: not unready(node))
             (told,) = [one for one in node.mqtt.complaints() if "refuses the filter" in one]
-            assert "more than 128 levels" in told
+            assert "more than 201 levels" in told
 
     run(work())
 

@@ -345,3 +345,19 @@ def test_real_nodes_share_and_go_on_when_one_of_them_vanishes():
             assert not nodes[1].mqtt.host.shares.guarded
 
     run(work(), 120.0)
+
+
+def test_members_of_each_group_take_turns_also_if_there_are_several_groups():
+    desk = Desk()
+    names = [("one", "a"), ("one", "b"), ("two", "c"), ("two", "d")]
+    members = {name: desk.welcome(name) for _, name in names}
+    for group, name in names:
+        members[name].subscribe(f"$share/{group}/t")
+        members[name].got.clear()
+    writer = desk.welcome("writer")
+    desk.pass_time(2_000)
+    for number in range(4):
+        writer.publish("t", b"%d" % number)
+    desk.pass_time(2_000)
+    found = {name: talker.payloads() for name, talker in members.items()}
+    assert found == {"a": [b"0", b"2"], "b": [b"1", b"3"], "c": [b"0", b"2"], "d": [b"1", b"3"]}

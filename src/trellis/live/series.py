@@ -51,7 +51,8 @@ MQTT_NOW = (
 _MQTT_HOST = (
     "before the subscription", "connected", "connections beyond quotas", "filters beyond quotas", "held by quotas",
     "delivered", "dropped", "expired", "filters beyond memory",
-    "filters refused", "garbage", "malformed", "not acknowledged", "passwords refused", "publications refused",
+    "filters refused", "garbage", "malformed", "not acknowledged", "passwords refused",
+    "payloads too large", "publications refused",
     "reads denied", "refused", "retained refused", "set aside", "shared not guarded", "shared taken over",
     "subacks early", "subscriptions denied", "taken over", "too large for a client", "too large for the mesh",
     "wills", "wills denied", "wills refused", "writes denied",

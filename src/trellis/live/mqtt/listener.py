@@ -33,10 +33,10 @@ from trellis.protocols.effects import Deliver, Incarnation, NodeId
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.config import MqttConfig
-from trellis.protocols.mqtt.decode import decode
+from trellis.protocols.mqtt.decode import decode_from_client
 from trellis.protocols.mqtt.effects import Check, Close, Emit, MqttEffect, Pause, ToClient, Unwant, Want
 from trellis.protocols.mqtt.encode import encode
-from trellis.protocols.mqtt.framing import version_of
+from trellis.protocols.mqtt.framing import answered_in, version_of
 from trellis.protocols.mqtt.host import Host
 from trellis.protocols.mqtt.primitives import PacketError
 
@@ -244,10 +244,10 @@ class MqttListener(StreamOwner):
             for first, body in stream.framing.packets():
                 if not stream.version:
                     version = version_of(first, body)
+                    stream.version = answered_in(version)
                     if version not in p.VERSIONS:
                         raise PacketError(f"MQTT version {version}", reasons.VERSION)
-                    stream.version = version
-                packet = decode(stream.version, first, body)
+                packet = decode_from_client(stream.version, first, body)
                 self.traffic.received(packet)
                 self._do(partial(self.host.received, stream.number, packet))
                 if stream.is_waiting or stream.is_closing or stream.is_ended or not stream.is_reading:

@@ -99,6 +99,18 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     Messages above 480 KiB travel through the mesh in parts. Above 4 MiB,
     `queue_bytes` is raised to twice this size if it is less."""
 
+    payload_bytes_max: int = 0
+    """Most bytes of the payload of a publication or a will. 0: as many as `packet_bytes_max` allows."""
+
+    versions: tuple[Literal["3.1", "3.1.1", "5"], ...] = ("3.1", "3.1.1", "5")
+    """Versions of MQTT that clients may speak."""
+
+    qos_max: int = 2
+    """Greatest QoS of publications and subscriptions of clients. A client that publishes with more is disconnected."""
+
+    retain_available: bool = True
+    """Whether clients may publish and get retained messages. The node keeps those of other nodes all the same."""
+
     subscriptions_max: int = 1_000
     """Most filters of one client."""
 
@@ -160,7 +172,7 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def __post_init__(self) -> None:
         for field in self.__struct_fields__:
             value = getattr(self, field)
-            may_be_0 = field == "sys_interval_s"
+            may_be_0 = field in ("sys_interval_s", "payload_bytes_max", "qos_max")
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             if is_number and not value > 0 and not (may_be_0 and value == 0):
                 raise InputError(field, f"it is {value}", "give more than 0")
@@ -182,6 +194,10 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             raise InputError("broker_echo", "a broker of MQTT 5 sends no echoes", 'give broker_version = "3.1.1" too')
         if self.keep_alive_s_max > KEEP_ALIVE_S_MAX:
             raise InputError("keep_alive_s_max", f"it is {self.keep_alive_s_max}", f"give 1 to {KEEP_ALIVE_S_MAX}")
+        if self.qos_max not in (0, 1, 2):
+            raise InputError("qos_max", f"it is {self.qos_max}", "give 0, 1 or 2")
+        if not self.versions:
+            raise InputError("versions", "no client could connect", 'give some of "3.1", "3.1.1" and "5"')
         if self.depth > 32:
             raise InputError("depth", f"it is {self.depth}", "give 1 to 32")
         if bool(self.cert) != bool(self.key) or (self.ca and not self.cert):

@@ -24,6 +24,8 @@ from trellis.reached import reached
 
 CLIENT_LETTERS_MAX = 512
 WILLS_BYTES_MAX = 64 << 20  # most memory of the wills of all clients, connected or not
+_DISCONNECT_BYTES = 3  # bytes of a DISCONNECT with a reason code and without a text
+_VERSIONS = {p.V31: "3.1", p.V311: "3.1.1", p.V5: "5"}
 
 
 class PublishWill(Protocol):
@@ -76,6 +78,8 @@ class Connections:
 
     def _refused_connect(self, packet: p.Connect) -> tuple[int, str] | None:
         """Return reason and text if a CONNECT is refused, or None."""
+        if _VERSIONS[packet.version] not in self.state.config.versions:
+            return reasons.VERSION, f"this listener does not speak MQTT {_VERSIONS[packet.version]}"
         if packet.method is not None:
             return reasons.METHOD, "authentication methods are not supported"
         if len(packet.client) > CLIENT_LETTERS_MAX or packet.client.startswith("$"):
@@ -87,11 +91,26 @@ class Connections:
         # 3.1.1 cannot tell the client another one
         if packet.version != p.V5 and self._keep_alive_s(packet) != packet.keep_alive_s:
             return reasons.CLIENT_ID, f"a keep alive above {self.state.config.keep_alive_s_max} s, or none"
-        if packet.will is not None and not is_carried(packet.will.topic, self.state.config.depth):
-            return reasons.TOPIC_INVALID, "the will's topic is not carried"
-        if packet.will is not None and self._will_bytes() + packet.will.size > WILLS_BYTES_MAX:
-            return reasons.QUOTA, "the wills of all clients take too much memory"
+        if packet.will is not None and (refusal := self._refused_will(packet.will, packet.version)) is not None:
+            return refusal
         return self._lacks_room(packet.client)
+
+    def _refused_will(self, will: p.Will, version: int) -> tuple[int, str] | None:
+        """Return reason and text if a CONNECT is refused because of its will, or None.  [MQTT-3.2.2-12, -13]"""
+        config = self.state.config
+        if not is_carried(will.topic, config.depth):
+            return reasons.TOPIC_INVALID, "the will's topic is not carried"
+        if will.qos > config.qos_max:
+            return reasons.QOS_UNSUPPORTED, f"the will's QoS is above {config.qos_max}"
+        if will.retain and not config.retain_available:
+            return reasons.RETAIN_UNSUPPORTED, "the will asks to be retained"
+        if config.payload_bytes_max and len(will.payload) > config.payload_bytes_max:
+            # 3.1.1 has no word for it. Mosquitto says that the client is not authorized.
+            reason = reasons.TOO_LARGE if version == p.V5 else reasons.NOT_AUTHORIZED
+            return reason, f"the will's payload is over {config.payload_bytes_max} bytes"
+        if self._will_bytes() + will.size > WILLS_BYTES_MAX:
+            return reasons.QUOTA, "the wills of all clients take too much memory"
+        return None
 
     def _lacks_room(self, client: str) -> tuple[int, str] | None:
         """Return reason and text if there is no space for a client, or None.
@@ -104,7 +123,7 @@ class Connections:
             return reasons.BUSY, "too many clients"
         if old is None and len(state.sessions) >= state.config.sessions_max:
             reached("there is no room for an MQTT session")
-            return reasons.QUOTA, "too many sessions"
+            return reasons.BUSY, "too many sessions"
         return None
 
     def _will_bytes(self) -> int:
@@ -121,9 +140,10 @@ class Connections:
         if not is_right:
             self.state.counters["passwords refused"] += 1
             is_anonymous = packet.user is None and packet.password is None
-            reason = reasons.NOT_AUTHORIZED if is_anonymous else reasons.PASSWORD
             why = "this listener wants a user and a password" if is_anonymous else "user or password"
-            self._turn_away(connection, packet.version, reason, why)
+            # The same code for all: 3.1.1 has "bad user name or password" for data that is malformed (3.2.2.3). So
+            # clients need not tell two codes apart, and see what they see at Mosquitto.
+            self._turn_away(connection, packet.version, reasons.NOT_AUTHORIZED, why)
             return
         if not self._has_room(packet.client, user):
             self.state.counters["connections beyond quotas"] += 1
@@ -212,6 +232,8 @@ class Connections:
                 receive_max=self.state.config.inflight_max,
                 packet_bytes_max=self.state.config.packet_bytes_max,
                 alias_max=self.state.config.alias_max,
+                qos_max=self.state.config.qos_max if self.state.config.qos_max < 2 else None,
+                retain_available=self.state.config.retain_available,
             )
         self.state.send(link, answer)
         self.came_back(session)
@@ -273,8 +295,12 @@ class Connections:
         """End a client's connection. A client of version 5 is told why.  [MQTT-3.14.0-1]"""
         link = session.link
         assert link is not None
-        if link.version == p.V5:
-            self.state.send(link, p.Disconnect(reason, None, why if link.wants_reasons and why else None))
+        most = link.packet_bytes_max
+        if link.version == p.V5 and (most is None or most >= _DISCONNECT_BYTES):  # [MQTT-3.1.2-24, 3.14.2-3]
+            has_text = (
+                link.wants_reasons and bool(why) and (most is None or most >= _DISCONNECT_BYTES + 8 + 4 * len(why))
+            )
+            self.state.send(link, p.Disconnect(reason, None, why if has_text else None))
         self.state.out.append(Close(link.id, reasons.name(reason), why))
         self._part(session)
 

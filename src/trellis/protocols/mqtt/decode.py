@@ -16,9 +16,28 @@ from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import properties as props
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.primitives import PacketError, Reader
-from trellis.protocols.mqtt.topics import has_wildcard
+from trellis.protocols.mqtt.topics import LEVELS_MAX, SHARED, has_wildcard, is_filter, levels_of
 
 FILTERS_MAX = 4_096  # most filters in one SUBSCRIBE or UNSUBSCRIBE
+
+
+def decode_from_client(version: int, first: int, body: bytes) -> p.Packet:
+    """Return a packet of a client, as `decode` does.
+
+    Packets that only servers send are refused before they are read. So are acknowledgements with other reason codes
+    than the standard has for them.  [MQTT 5, 4.13.1]
+    """
+    kind, flags = first >> 4, first & 0x0F
+    # Flags that are set are malformed. Mosquitto looks at those of CONNACK last.
+    if kind == p.CONNACK or (kind in _OF_SERVERS and not flags):
+        raise PacketError(f"packet type {kind}, which only servers send", reasons.PROTOCOL_ERROR)
+    if kind == p.AUTH:  # a CONNECT that asks for an authentication method is refused  [MQTT-4.12.0-7]
+        raise PacketError("AUTH without an authentication method", reasons.PROTOCOL_ERROR)
+    packet = decode(version, first, body)
+    if isinstance(packet, p.Ack) and packet.reason not in _REASONS[packet.kind]:
+        # [MQTT-3.4.2-1, 3.5.2-1, 3.6.2-1, 3.7.2-1]
+        raise PacketError(f"reason {packet.reason:#x} of packet type {packet.kind}", reasons.PROTOCOL_ERROR)
+    return packet
 
 
 def decode(version: int, first: int, body: bytes, *, is_strict: bool = True) -> p.Packet:
@@ -59,7 +78,7 @@ def _connect(reader: Reader, kind: int, is_5: bool) -> p.Packet:
     properties = props.read(reader, props.OF_CONNECT) if is_5 else {}
     if props.DATA in properties and props.METHOD not in properties:
         raise PacketError("authentication data without a method", reasons.PROTOCOL_ERROR)
-    client = reader.text()
+    client = reader.text(reasons.CLIENT_ID if is_5 else reasons.MALFORMED)  # [MQTT-3.1.3-8]
     will = None
     if has_will:
         will_properties = props.read(reader, props.OF_WILL) if is_5 else {}
@@ -111,6 +130,7 @@ def _connack(reader: Reader, kind: int, is_5: bool) -> p.Packet:
         receive_max=properties.get(props.RECEIVE_MAX),
         packet_bytes_max=properties.get(props.PACKET_MAX),
         alias_max=properties.get(props.ALIAS_MAX),
+        qos_max=properties.get(props.QOS_MAX),
         retain_available=bool(properties.get(props.RETAIN, 1)),
         shared_available=bool(properties.get(props.SHARED, 1)),
         text=properties.get(props.REASON),
@@ -123,9 +143,9 @@ def _publish(reader: Reader, flags: int, version: int) -> p.Packet:
         raise PacketError("QoS 3")  # [MQTT-3.3.1-4]
     if dup and not qos:
         if version != p.V31:
-            raise PacketError("DUP with QoS 0", reasons.PROTOCOL_ERROR)  # [MQTT-3.3.1-2]
+            raise PacketError("DUP with QoS 0")  # [MQTT-3.3.1-2]
         dup = False
-    topic = reader.text()
+    topic = _topic(reader)
     number = reader.id() if qos else None
     if version != p.V5:
         return p.Publish(topic=topic, payload=reader.rest(), qos=qos, retain=retain, dup=dup, id=number)
@@ -146,7 +166,10 @@ def _publish(reader: Reader, flags: int, version: int) -> p.Packet:
 def _content(properties: props.Properties, is_strict: bool) -> p.Content:
     if not properties:
         return p.PLAIN
-    if is_strict and has_wildcard(properties.get(props.RESPONSE_TOPIC, "")):
+    response_topic = properties.get(props.RESPONSE_TOPIC)
+    if is_strict and response_topic == "":
+        raise PacketError("an empty response topic", reasons.PROTOCOL_ERROR)  # [MQTT-4.7.3-1]
+    if is_strict and has_wildcard(response_topic or ""):
         raise PacketError("a response topic with wildcards", reasons.PROTOCOL_ERROR)  # [MQTT-3.3.2-14]
     return p.Content(
         format=properties.get(props.FORMAT, 0),
@@ -167,17 +190,33 @@ def _ack(reader: Reader, kind: int, is_5: bool) -> p.Packet:
     return p.Ack(kind, number, reason, text)
 
 
+def _topic(reader: Reader) -> str:
+    """Read a topic or a filter. Too many levels make a packet malformed, as at Mosquitto: each one costs memory."""
+    text = reader.text()
+    if reader.is_strict and levels_of(text) > LEVELS_MAX:
+        raise PacketError(f"a topic of more than {LEVELS_MAX} levels")
+    return text
+
+
+def _filter(reader: Reader) -> str:
+    """Read a filter. SUBACK has no reason code for one that is not well-formed.  [MQTT-4.7.1-1, -2; 3.1.1: 4.8.0-1]"""
+    text = _topic(reader)
+    if reader.is_strict and has_wildcard(text) and not text.startswith(SHARED) and not is_filter(text):
+        raise PacketError("a filter with a wildcard at the wrong place")
+    return text
+
+
 def _subscribe(reader: Reader, kind: int, is_5: bool) -> p.Packet:
-    number = reader.id()
-    properties = props.read(reader, props.OF_SUBSCRIBE) if is_5 else {}
+    number = reader.id(reasons.MALFORMED)
+    properties = props.read(reader, props.OF_SUBSCRIBE, reasons.MALFORMED) if is_5 else {}
     subscriptions = properties.get(props.SUBSCRIPTION, [None])
     if len(subscriptions) > 1:
         raise PacketError("two subscription identifiers", reasons.PROTOCOL_ERROR)
     asked: list[p.Asked] = []
     while reader:
-        filter_, options = reader.text(), reader.u8()
+        filter_, options = _filter(reader), reader.u8()
         if not filter_:
-            raise PacketError("an empty topic filter", reasons.PROTOCOL_ERROR)  # [MQTT-4.7.3-1]
+            raise PacketError("an empty topic filter")  # [MQTT-4.7.3-1]
         if options & 0x03 == 3 or options & 0x30 == 0x30 or options & (0xC0 if is_5 else 0xFC):
             raise PacketError(f"subscription options {options:#x}")  # [MQTT-3.8.3-5; 3.1.1: MQTT-3-8.3-4]
         asked.append(p.Asked(filter_, options & 0x03, bool(options & 0x04), bool(options & 0x08), options >> 4 & 0x03))
@@ -195,14 +234,14 @@ def _suback(reader: Reader, kind: int, is_5: bool) -> p.Packet:
 
 
 def _unsubscribe(reader: Reader, kind: int, is_5: bool) -> p.Packet:
-    number = reader.id()
+    number = reader.id(reasons.MALFORMED)
     if is_5:
-        props.read(reader, props.OF_UNSUBSCRIBE)
+        props.read(reader, props.OF_UNSUBSCRIBE, reasons.MALFORMED)
     filters: list[str] = []
     while reader:
-        filters.append(reader.text())
+        filters.append(_filter(reader))
         if not filters[-1]:
-            raise PacketError("an empty topic filter", reasons.PROTOCOL_ERROR)  # [MQTT-4.7.3-1]
+            raise PacketError("an empty topic filter")  # [MQTT-4.7.3-1]
         if len(filters) > FILTERS_MAX:
             raise PacketError(f"more than {FILTERS_MAX} filters", reasons.QUOTA)
     if not filters:
@@ -239,6 +278,10 @@ def _auth(reader: Reader, kind: int, is_5: bool) -> p.Packet:
     return p.Auth(reason)
 
 
+_OF_SERVERS = {p.SUBACK, p.UNSUBACK, p.PINGRESP}
+_OF_ANSWERS = frozenset({0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99})
+_OF_RELEASES = frozenset({0x00, 0x92})
+_REASONS = {p.PUBACK: _OF_ANSWERS, p.PUBREC: _OF_ANSWERS, p.PUBREL: _OF_RELEASES, p.PUBCOMP: _OF_RELEASES}
 _FLAGS = {p.PUBREL: 2, p.SUBSCRIBE: 2, p.UNSUBSCRIBE: 2}
 _KINDS: dict[int, Callable[[Reader, int, bool], p.Packet]] = {
     p.CONNECT: _connect,

@@ -38,7 +38,7 @@ from trellis.protocols.mqtt.retained import Retained
 from trellis.protocols.mqtt.session import Out, Session, Subscription, Ticket
 from trellis.protocols.mqtt.shares import Shares
 from trellis.protocols.mqtt.state import BrokerState
-from trellis.protocols.mqtt.topics import carried_prefix
+from trellis.protocols.mqtt.topics import carried_prefix, is_sys
 from trellis.protocols.wire import WireError
 
 
@@ -180,7 +180,8 @@ class Deliveries:
             self.state.counters["expired"] += 1
             return
         kept = self.state.retained.get(message.topic) if message.retain else None
-        for session, several in self._readers(message).items():
+        is_ours = origin == self.state.node and message.incarnation == self.state.incarnation
+        for session, several in self._readers(message, message.number if is_ours else None).items():
             if not self.state.may_read(session, message.topic):
                 self.state.counters["reads denied"] += 1
                 continue
@@ -200,11 +201,17 @@ class Deliveries:
         retain = message.retain and subscription.retain_as_published
         self._give(session, message, message.content, [subscription], self.state.until_ms(message), retain, ticket)
 
-    def _readers(self, message: Envelope) -> dict[Session, list[Subscription]]:
-        """Return the sessions with a matching filter, each with its matching subscriptions."""
+    def _readers(self, message: Envelope, number: int | None = None) -> dict[Session, list[Subscription]]:
+        """Return the sessions with a matching filter, each with its matching subscriptions.
+
+        `number`: the message's, if it was published here. Such a message may come back from the mesh after a SUBSCRIBE
+        that followed it. This subscription does not get it, unless as a retained message.
+        """
         readers: dict[Session, list[Subscription]] = {}
         for session, subscription in self.state.tree.matching(message.topic):
-            if not (subscription.no_local and message.client == session.client):  # [MQTT-3.8.3-3]
+            if subscription.no_local and message.client == session.client:  # [MQTT-3.8.3-3]
+                continue
+            if number is None or number > subscription.since:
                 readers.setdefault(session, []).append(subscription)
         return readers
 
@@ -234,6 +241,8 @@ class Deliveries:
     def _give_retained(self, session: Session, kept: Retained, subscription: Subscription) -> None:
         """Give a retained message to a new subscription.  [MQTT-3.3.1-8, 3.3.1-9]"""
         message = kept.message
+        if not self.state.config.retain_available and not is_sys(message.topic):
+            return
         if not self.state.may_read(session, message.topic):
             self.state.counters["reads denied"] += 1
             return

@@ -95,9 +95,10 @@ def _connack(answer: p.ConnAck, version: int) -> bytes:
         props.SESSION_EXPIRY: answer.expiry_s,
         props.ASSIGNED: answer.assigned_client,
         props.KEEP_ALIVE: answer.keep_alive_s,
+        props.RETAIN: None if answer.retain_available else 0,
         props.PACKET_MAX: answer.packet_bytes_max,
         props.RECEIVE_MAX: answer.receive_max,
-        props.RETAIN: None if answer.retain_available else 0,
+        props.QOS_MAX: answer.qos_max,
         props.SHARED: None if answer.shared_available else 0,
         props.REASON: answer.text,
     }

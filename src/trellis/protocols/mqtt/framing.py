@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trellis.protocols.mqtt import reasons
-from trellis.protocols.mqtt.packets import CONNECT, PUBLISH, V31
+from trellis.protocols.mqtt.packets import CONNECT, PUBLISH, V5, V31, V311, VERSIONS
 from trellis.protocols.mqtt.primitives import PacketError
 
 _NAME_31 = b"\x00\x06MQIsdp"  # the protocol's name in a CONNECT of 3.1
@@ -59,6 +59,8 @@ class Framing:
             (first, head, self.left_out), self._head = self._head, None
             return first, head
         buffer, at = self._buffer, self._at
+        if at < len(buffer) and not buffer[at] >> 4:  # [MQTT 5, 2.1.2: forbidden]
+            raise PacketError("packet type 0", reasons.PROTOCOL_ERROR)
         length = shift = 0
         index = at + 1
         while True:
@@ -104,16 +106,29 @@ class Framing:
             self._at = 0
 
 
+def answered_in(version: int) -> int:
+    """Return the version in whose form a CONNECT is answered. A version that we do not know may be one after 5.
+
+    The highest bit marks a bridge of 3.1 or 3.1.1, which connects again without it if it gets code 1.
+    """
+    if version in VERSIONS:
+        return version
+    return V311 if version & 0x80 else V5
+
+
 def version_of(first: int, body: bytes) -> int:
-    """Return the MQTT version of the first packet, which must be a CONNECT.  [MQTT-3.1.0-1, 3.1.2-1, 3.1.2-2]"""
+    """Return the MQTT version of the first packet, which must be a CONNECT.  [MQTT-3.1.0-1, 3.1.2-1, 3.1.2-2]
+
+    It may be a version that we do not know.
+    """
     if first >> 4 != CONNECT:
         raise PacketError("the first packet is no CONNECT", reasons.PROTOCOL_ERROR)
     if body.startswith(_NAME_31) and len(body) > len(_NAME_31):
-        if body[len(_NAME_31)] != V31:
+        if body[len(_NAME_31)] in (V311, V5):
             raise PacketError(f"version {body[len(_NAME_31)]} of MQIsdp", reasons.VERSION)
-        return V31
+        return body[len(_NAME_31)]
     if body[:6] != b"\x00\x04MQTT" or len(body) < 7:
-        raise PacketError("a protocol that is not MQTT", reasons.VERSION)
+        raise PacketError("a protocol that is not MQTT", reasons.PROTOCOL_ERROR)  # It gets no answer.  [MQTT-3.1.2-1]
     if body[6] == V31:  # 3.1 has the other name
         raise PacketError("version 3 of MQTT", reasons.VERSION)
     return body[6]

@@ -186,9 +186,8 @@ class Host:
 
     def _on_ack(self, session: Session, link: Link, packet: p.Ack) -> None:
         """Take in a PUBACK, PUBREC, PUBREL or PUBCOMP."""
-        sent = session.flying.get(packet.id)
-        if sent is not None and packet.kind in (p.PUBACK, p.PUBREC) and (packet.kind == p.PUBACK) != (sent.qos == 1):
-            self._drop(session, reasons.PROTOCOL_ERROR, "an acknowledgement for another QoS")  # [MQTT-4.3.2-3, 4.3.3-6]
+        if packet.kind != p.PUBREL and packet.kind not in session.expected(packet.id):
+            self._drop(session, reasons.PROTOCOL_ERROR, "an acknowledgement out of place")  # [MQTT-4.3.2-3, 4.3.3-6]
             return
         match packet.kind:
             case p.PUBACK:
@@ -207,7 +206,10 @@ class Host:
         """Treat a message larger than the client accepts as if the client had acknowledged it. [MQTT-3.1.2-24, -25]"""
         self.state.counters["too large for a client"] += 1
         session = self.state.by_connection.get(connection)
-        if session is not None and isinstance(packet, p.Publish) and packet.id is not None:
+        if session is not None and isinstance(packet, p.ConnAck):
+            self._drop(session, reasons.TOO_LARGE, "the client accepts no packet that is as large as CONNACK")
+            self._settle()
+        elif session is not None and isinstance(packet, p.Publish) and packet.id is not None:
             for message in session.acknowledged(packet.id, self.state.now_ms, self.state.awake_ms):
                 if session.link is not None:
                     self.state.send(session.link, message)

@@ -102,6 +102,7 @@ class ConnAck(msgspec.Struct, frozen=True, kw_only=True):
     receive_max: int | None = None
     packet_bytes_max: int | None = None
     alias_max: int | None = None
+    qos_max: int | None = None  # None: 2. Never 2 itself.  [MQTT-3.2.2-9]
     retain_available: bool = True
     shared_available: bool = True
     text: str | None = None

@@ -71,23 +71,26 @@ class Reader:
         at = self.take(count)
         return self.data[at : at + count]
 
-    def text(self) -> str:
-        """Read a text.  [MQTT-1.5.4-1, -2: well-formed UTF-8 without surrogates and U+0000; 1.5.4: may be refused]"""
+    def text(self, reason: int = reasons.MALFORMED) -> str:
+        """Read a text.  [MQTT-1.5.4-1, -2: well-formed UTF-8 without surrogates and U+0000; 1.5.4: may be refused]
+
+        `reason`: the reason code for a text that is not allowed.
+        """
         try:
             text = self.binary().decode("utf-8")
         except UnicodeDecodeError:
-            raise PacketError("text that is not UTF-8") from None
+            raise PacketError("text that is not UTF-8", reason) from None
         if "\0" in text:
-            raise PacketError("text with U+0000")
+            raise PacketError("text with U+0000", reason)
         if self.is_strict and not is_clean(text):
-            raise PacketError("text with control characters or noncharacters")
+            raise PacketError("text with control characters or noncharacters", reason)
         return text
 
-    def id(self) -> int:
-        """Read a packet identifier.  [MQTT-2.2.1-3: not 0]"""
+    def id(self, reason: int = reasons.PROTOCOL_ERROR) -> int:
+        """Read a packet identifier.  [MQTT-2.2.1-3: not 0] `reason`: the reason code for 0."""
         number = self.u16()
         if not number:
-            raise PacketError("packet identifier 0", reasons.PROTOCOL_ERROR)
+            raise PacketError("packet identifier 0", reason)
         return number
 
     def rest(self) -> bytes:

@@ -20,6 +20,7 @@ _U32 = {EXPIRY, SESSION_EXPIRY, WILL_DELAY, PACKET_MAX}
 _TEXT = {CONTENT_TYPE, RESPONSE_TOPIC, ASSIGNED, METHOD, RESPONSE, REFERENCE, REASON}
 _BINARY = {CORRELATION, DATA}
 _NOT_ZERO = {RECEIVE_MAX, ALIAS, PACKET_MAX, SUBSCRIPTION}
+_ALL = _FLAGS | _U16 | _U32 | _TEXT | _BINARY | {SUBSCRIPTION, USER}
 
 OF_MESSAGE = frozenset({FORMAT, EXPIRY, CONTENT_TYPE, RESPONSE_TOPIC, CORRELATION, USER})
 OF_PUBLISH = OF_MESSAGE | {ALIAS, SUBSCRIPTION}
@@ -40,11 +41,14 @@ OF_AUTH = frozenset({METHOD, DATA, REASON, USER})
 Properties = dict[int, Any]
 
 
-def read(reader: Reader, allowed: frozenset[int]) -> Properties:
+def read(reader: Reader, allowed: frozenset[int], misplaced: int = reasons.PROTOCOL_ERROR) -> Properties:
     """Read properties: user properties as a list of pairs, subscription identifiers as a list, others as one value.
 
     User properties of a message are kept, so at most `USER_PROPERTIES_MAX` are accepted. Those of other packets mean
     nothing to us: they are read and dropped.
+
+    `misplaced`: the reason code for a known property that does not belong into this packet. The standard calls the
+    packet malformed (2.2.2.2). Mosquitto, whose answers clients know, does so for SUBSCRIBE and UNSUBSCRIBE only.
     """
     count = reader.varint()
     if not count:
@@ -54,8 +58,8 @@ def read(reader: Reader, allowed: frozenset[int]) -> Properties:
     properties: Properties = {}
     while inner:
         key = inner.varint()
-        if key not in allowed:
-            raise PacketError(f"property {key:#x} does not belong here")
+        if key not in _ALL:
+            raise PacketError(f"property {key:#x} is unknown")
         if key == USER:
             pair = (inner.text(), inner.text())
             if not allowed >= OF_MESSAGE:
@@ -66,6 +70,8 @@ def read(reader: Reader, allowed: frozenset[int]) -> Properties:
                 raise PacketError(f"more than {USER_PROPERTIES_MAX} user properties", reasons.QUOTA)
             continue
         value = _read_value(inner, key)
+        if key not in allowed:
+            raise PacketError(f"property {key:#x} does not belong here", misplaced)
         if key == SUBSCRIPTION:
             properties.setdefault(key, []).append(value)
         elif key in properties:

@@ -54,6 +54,12 @@ class Publications:
         topic = self._topic(session, link, packet)
         if topic is None:
             return
+        if packet.qos > self.state.config.qos_max and not session.is_bridge:
+            self.drop(session, reasons.QOS_UNSUPPORTED, "a QoS above the greatest one")  # [MQTT-3.2.2-11]
+            return
+        if packet.retain and not self.state.config.retain_available and not session.is_bridge:
+            self.drop(session, reasons.RETAIN_UNSUPPORTED, "a retained message")  # [MQTT-3.2.2-14]
+            return
         incoming = None
         if packet.qos:
             assert packet.id is not None
@@ -72,7 +78,14 @@ class Publications:
             self._pause_if_full(session, link)
         self._charge(session, link, len(topic) + len(packet.payload))
         if not self.state.may_write(session, topic):
-            self._deny(session, link, incoming)
+            self.state.counters["writes denied"] += 1
+            self._deny(session, link, incoming, reasons.NOT_AUTHORIZED, "the client may not publish on this topic")
+            return
+        payload_bytes_max = self.state.config.payload_bytes_max
+        if payload_bytes_max and len(packet.payload) > payload_bytes_max and not session.is_bridge:
+            self.state.counters["payloads too large"] += 1
+            why = f"a payload of {len(packet.payload)} bytes is over {payload_bytes_max}"
+            self._deny(session, link, incoming, reasons.QUOTA, why)  # no better code  [MQTT 5, 3.4.2.1, 3.5.2.1]
             return
         try:
             refusal = self.publish(
@@ -108,15 +121,14 @@ class Publications:
             self._held[link] = session
             self._pause_if_full(session, link)
 
-    def _deny(self, session: Session, link: Link, incoming: Incoming | None) -> None:
+    def _deny(self, session: Session, link: Link, incoming: Incoming | None, reason: int, why: str) -> None:
         """Drop a publication that the client is not allowed to make.
 
         With 3.1.1 a refusal could only end the connection, so there it is acknowledged, as Mosquitto does. [MQTT 3.1.1:
         3.3.5-2]
         """
-        self.state.counters["writes denied"] += 1
         if link.version == p.V5:
-            self._answer(session, incoming, reasons.NOT_AUTHORIZED, "the client may not publish on this topic")
+            self._answer(session, incoming, reason, why)
         else:
             self._answer(session, incoming, reasons.SUCCESS, None)
 
@@ -211,7 +223,7 @@ class Publications:
             self.drop(session, reasons.PROTOCOL_ERROR, "no topic")
             return None
         if has_wildcard(topic):
-            self.drop(session, reasons.TOPIC_INVALID, "a topic with wildcards")
+            self.drop(session, reasons.MALFORMED, "a topic with wildcards")  # [MQTT-3.3.2-2]
             return None
         if alias is not None:
             if link.aliases.get(alias, topic) != topic:
@@ -318,17 +330,18 @@ class Publications:
             session, incoming = awaited
             incoming.waits -= 1
             if not incoming.waits and incoming.reason is None:
-                is_unread = is_alone and len(incoming.numbers) == 1 and self._is_unread(session, incoming.topic)
+                is_unread = is_alone and len(incoming.numbers) == 1 and self._is_unread(session, incoming)
                 self._answer(session, incoming, reasons.NO_MATCHING if is_unread else reasons.SUCCESS, None)
 
-    def _is_unread(self, session: Session, topic: str) -> bool:
-        """Return whether a client can be told that nobody subscribes to a topic.  [MQTT 5, 3.4.2.1]
+    def _is_unread(self, session: Session, incoming: Incoming) -> bool:
+        """Return whether a client can be told that nobody subscribes to the topic.  [MQTT 5, 3.4.2.1]
 
-        That is so if no client of this node does: the mesh has proven the same of other nodes.
+        That is so if no client of this node does: the mesh has proven the same of other nodes. PUBREC never says so, as
+        at Mosquitto.
         """
-        if session.link is None or session.link.version != p.V5:
+        if incoming.qos != 1 or session.link is None or session.link.version != p.V5:
             return False
-        return not self.state.shared and next(iter(self.state.tree.matching(topic)), None) is None
+        return not self.state.shared and next(iter(self.state.tree.matching(incoming.topic)), None) is None
 
     def not_acknowledged(self, number: int, reason: str, *, is_taken: bool) -> None:
         """The mesh has not acknowledged a publication. A sidecar's publication is repeated; a client is told.
@@ -397,10 +410,10 @@ class Publications:
     def released(self, session: Session, link: Link, number: int) -> None:
         """Take in a PUBREL."""
         known = _known(session, number)
-        is_ours = known is not None and known.is_told
-        if known is not None and is_ours:
+        if known is not None and known.is_told:
             _forget(session, known)
-        self.state.send(link, p.Ack(p.PUBCOMP, number, reasons.SUCCESS if is_ours else reasons.ID_NOT_FOUND))
+        # Also for an unknown identifier: the client may have lost our PUBCOMP.  [MQTT 5, 3.7.2.1]
+        self.state.send(link, p.Ack(p.PUBCOMP, number))
         self.tell(session)
 
     def begin_anew(self, connection: Connection) -> None:

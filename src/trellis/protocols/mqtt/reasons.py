@@ -12,7 +12,7 @@ PROTOCOL_ERROR = 0x82
 IMPLEMENTATION = 0x83
 VERSION = 0x84
 CLIENT_ID = 0x85
-PASSWORD = 0x86
+PASSWORD = 0x86  # We say NOT_AUTHORIZED instead, as Mosquitto does. Brokers beside a sidecar say this one.
 NOT_AUTHORIZED = 0x87
 UNAVAILABLE = 0x88
 BUSY = 0x89
@@ -28,6 +28,8 @@ RECEIVE_MAX = 0x93
 ALIAS_INVALID = 0x94
 TOO_LARGE = 0x95
 QUOTA = 0x97
+RETAIN_UNSUPPORTED = 0x9A
+QOS_UNSUPPORTED = 0x9B
 SHARED_UNSUPPORTED = 0x9E
 
 # Names are labels of metrics, so there are no others, whatever a client sends.

@@ -47,6 +47,7 @@ class Subscription(msgspec.Struct, frozen=True):
     no_local: bool = False
     retain_as_published: bool = False
     number: int | None = None  # subscription identifier
+    since: int = 0  # number of this node's last publication before the SUBSCRIBE: the client gets later ones
 
 
 class Out(msgspec.Struct, frozen=True):
@@ -281,14 +282,21 @@ class Session:
             self.suspicion.acknowledged()
         return self._go_on(now_ms)
 
+    def expected(self, number: int) -> tuple[int, ...]:
+        """Return the kinds of acknowledgements that the client may send for an identifier. Stale ones are no error."""
+        sent = self.flying.get(number)
+        if sent is not None:
+            return (p.PUBACK,) if sent.qos == 1 else (p.PUBREC,)
+        return (p.PUBREC, p.PUBCOMP) if number in self.releasing else (p.PUBACK, p.PUBREC, p.PUBCOMP)
+
     def received(self, number: int, reason: int, now_ms: int, awake_ms: int) -> list[p.Publish | p.Ack]:
         """PUBREC: the client has a message with QoS 2, or does not accept it.  [MQTT-4.3.3-4 to -8]"""
         if number in self.releasing:
             return [p.Ack(p.PUBREL, number)]
-        if number not in self.flying:
-            return [p.Ack(p.PUBREL, number, reasons.ID_NOT_FOUND)]
-        if reason >= reasons.UNSPECIFIED:
+        if reason >= reasons.UNSPECIFIED:  # no PUBREL follows
             return [*self.acknowledged(number, now_ms, awake_ms)]
+        if number not in self.flying:  # the client may have lost our PUBREL  [MQTT 5, 3.6.2.1]
+            return [p.Ack(p.PUBREL, number)]
         self.releasing[number] = None
         return [p.Ack(p.PUBREL, number), *self.acknowledged(number, now_ms, awake_ms)]
 

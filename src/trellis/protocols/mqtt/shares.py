@@ -12,6 +12,7 @@ G3  Guarded messages are bounded. Messages beyond that are counted, and have no 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -76,7 +77,8 @@ class Shares:
         # statements to publish -> numbers of their messages
         self._words: dict[tuple[int, str, NodeId, Incarnation, str], dict[int, None]] = {}
         self._turned_ms = self._flushed_ms = self._scanned_ms = self._announced_ms = 0
-        self._turns = self._number = 0
+        self._turns: Counter[str] = Counter()  # group -> messages that members here have got
+        self._number = 0
         self._is_asked = False  # We take part in `SHARES` because of messages in `assigned`.
         self._is_stale = False  # `groups` does not know our present members yet.
         self._is_changed = False  # our members are to be announced
@@ -97,6 +99,7 @@ class Shares:
             return
         if not members:
             del self.local[key]  # `_scan` drops what is guarded for this group
+            self._turns.pop(key, None)
         self._is_stale = True
 
     def came(self, session: Session) -> None:
@@ -190,8 +193,8 @@ class Shares:
         several = [member for member in members if member.link is not None] or (list(members) if may_wait else [])
         if not several:
             return False
-        self._turns += 1
-        start = self._turns % len(several)
+        start = self._turns[ticket[0]] % len(several)
+        self._turns[ticket[0]] += 1
         session = min(several[start:] + several[:start], key=lambda member: (not member.has_room, len(member.queue)))
         if not is_native:
             self.assigned[ticket] = (session, message)

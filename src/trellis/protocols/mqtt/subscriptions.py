@@ -87,9 +87,13 @@ class Subscriptions:
                 continue
             if session.is_bridge:
                 self.refused.pop(filter_, None)
-            last = several[-1]
+            last, old = several[-1], session.subscriptions.get(filter_)
             subscription = Subscription(
-                _granted(session, last), last.no_local, last.retain_as_published, packet.subscription
+                self._granted(session, last),
+                last.no_local,
+                last.retain_as_published,
+                packet.subscription,
+                self.state.last_number if old is None else old.since,
             )
             is_new = self.state.enter_filter(session, filter_, subscription)
             self._room -= is_new
@@ -100,7 +104,7 @@ class Subscriptions:
                 due.shared.append((filter_, subscription))
             elif any(each.retain_handling == 0 for each in several) or (is_new and several[0].retain_handling == 1):
                 due.retained.append((filter_, subscription))
-        codes = [refusals.get(asked.filter, _granted(session, asked)) for asked in packet.asked]
+        codes = [refusals.get(asked.filter, self._granted(session, asked)) for asked in packet.asked]
         due.packet = p.SubAck(packet.id, tuple(codes), text if link.wants_reasons else None)
         self.state.directory.changed()
         self._subacks.append(due)
@@ -213,10 +217,9 @@ class Subscriptions:
             else self.state.directory.is_confirmed(pattern)
         )
 
+    def _granted(self, session: Session, asked: p.Asked) -> int:
+        """Return the QoS that is granted.  [MQTT-3.8.4-7, 3.2.2-10]
 
-def _granted(session: Session, asked: p.Asked) -> int:
-    """Return the QoS that is granted.  [MQTT-3.8.4-7]
-
-    A sidecar publishes at its broker with QoS 1 at most, under identifiers that link the broker's acknowledgements.
-    """
-    return min(asked.qos, 1) if session.is_bridge else asked.qos
+        A sidecar publishes at its broker with QoS 1 at most, under identifiers that link the broker's acknowledgements.
+        """
+        return min(asked.qos, 1 if session.is_bridge else self.state.config.qos_max)

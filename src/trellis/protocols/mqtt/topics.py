@@ -21,7 +21,7 @@ PREFIX_LETTERS_MAX = 480
 SHARED = "$share/"
 SYS_LOG = "$SYS/broker/log"  # Mosquitto publishes its log here. Our nodes publish nothing.
 SYS = "$SYS"  # first level of what a node tells its own clients about itself
-LEVELS_MAX = 128  # most levels of a topic or a filter: each level of a filter costs memory
+LEVELS_MAX = 201  # most levels of a topic or a filter, as at Mosquitto: each level of a filter costs memory
 
 
 def is_topic(text: str) -> bool:
