@@ -146,7 +146,3 @@ def test_what_cannot_happen_in_cycles_is_refused_with_a_sentence(faults, sentenc
     interests = interests_of(12, 8, 3, "random", 1)
     with pytest.raises(InputError, match=sentence):
         trellis.simulate("vitis", interests, engine="cycles", duration_s=1, schedule=Schedule(faults))
-    with pytest.raises(InputError, match='"join"'):
-        trellis.simulate(
-            "spidercast", interests, engine="cycles", schedule=Schedule((Fault(1, "join", (min(interests.nodes),)),))
-        )

@@ -262,10 +262,8 @@ def test_links_of_an_overlay_are_kept_by_those_that_only_repair():
     [
         ({"network": NetworkConfig(loss=0.1)}, "never lost"),
         ({"encode": True}, "encoded"),
-        ({"broken_stream_s": 1}, "crashes"),
         ({"rounds_per_event": 2}, "trace"),
         ({"recorder": Recorder()}, "recorded"),
-        ({"options": {"gossip": True}}, "not what gossip tells"),
         ({"schedule": Schedule((Fault(0, "partition", ("n1",), duration_ms=1),))}, '"partition"'),
         ({"schedule": Schedule((Fault(0, "publish", ("n1",), topics=("t1",)),))}, "publishes nothing"),
     ],

@@ -282,7 +282,7 @@ def test_many_changes_of_subscriptions_are_one_change_of_the_overlay():
 
 def test_a_quiet_mesh_sends_each_message_about_once_per_delivery():
     interests = draw_interests(InstanceDraw(nodes=16, topics=4, subscriptions=3), 5)
-    story = Story(interests, _planned(interests, 5))
+    story = Story(interests, _planned(interests, 5, 1))
     for name, topics in interests.items():  # trees form
         story.publish(name, topics[0])
         story.run(1_000)

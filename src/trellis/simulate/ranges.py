@@ -50,6 +50,7 @@ RUN = {
 # Options of single systems. A name means the same in all of them, with the exceptions below.
 SYSTEM = {
     "coverage": Range(0, COVERAGE_MAX),
+    "connectivity": Range(1, 2),
     "resilience": Range(1, 1_000),
     "rho": Range(1, 1e9),
     "kg": Range(0, COVERAGE_MAX),
