@@ -59,6 +59,10 @@ EXPERIMENTS = [
         rule_abs,
         (Bars(("cost",), "relays per message", only={"workload": "multi"}),),
         seeds=SEEDS,
+        note="The greatest saving is that of skewed rates. There relays are weighted by rates (E-17), and the topics "
+        "with the highest rates are the most popular ones, which have hardly any relays. It is not due to rates in the "
+        "similarity: without them it is 93.5% at 1 of 10 categories (seed 1). With the other reading of E-17, a mean "
+        "over topics without weights, the savings on MULTI-MODAL interests are 23.3 to 84.6%, as printed.",
     ),
     Experiment(
         "magnet-claim-worse",
