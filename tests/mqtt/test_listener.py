@@ -204,7 +204,7 @@ def test_a_client_gets_nothing_larger_than_it_takes():
 BAD = {
     "http": (b"GET / HTTP/1.1\r\n\r\n", "protocol error"),
     "no connect": (b"\xc0\x00", "protocol error"),
-    "another protocol": (b"\x10\x0d\x00\x05HELLO\x04\x02\x00\x00\x00\x00", "version"),
+    "another protocol": (b"\x10\x0d\x00\x05HELLO\x04\x02\x00\x00\x00\x00", "protocol error"),
     "garbage": (bytes(range(256)), "protocol error"),
     "a packet too large": (b"\x10\xff\xff\xff\x7f", "too large"),
 }
