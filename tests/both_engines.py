@@ -6,6 +6,7 @@ from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
+from scipy.stats import t as students_t
 
 from trellis.cycles.instance import make_instance
 from trellis.cycles.network import make_network
@@ -89,3 +90,17 @@ def compare(one: list[dict[str, float]], other: list[dict[str, float]]) -> dict[
         t = mean(apart) / spread if spread > 1e-12 else 0.0
         found[name] = (mean(a for a, _ in pairs), mean(b for _, b in pairs), t)
     return found
+
+
+def expect_alike(runs: dict[str, list[dict[str, float]]], bounds: dict[str, tuple[float, float]], level: float) -> None:
+    """Expect pairs of runs to be alike: a t-test at `level` over all measures together, and bounds on the means.
+
+    bounds  by measure the share and the amount by which the mean on the cycle engine may be off
+    """
+    found, pairs = compare(runs["events"], runs["cycles"]), len(runs["events"])
+    limit = students_t.ppf(1 - level / len(found) / 2, pairs - 1)
+    shown = "\n".join(f"{key}: events {a:.4f}, cycles {b:.4f}, t {t:.2f}" for key, (a, b, t) in found.items())
+    for key, (one, other, t) in found.items():
+        share, amount = bounds[key]
+        assert abs(t) <= limit, f"{key} differs beyond chance (t above {limit:.2f})\n{shown}"
+        assert abs(other - one) <= share * one + amount, f"{key} is too far off\n{shown}"

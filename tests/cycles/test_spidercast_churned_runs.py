@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import t as students_t
 
-from both_engines import compare
+from both_engines import expect_alike
 from trellis.lab.inputs import Inputs
 from trellis.lab.measures import omen
 
@@ -49,10 +48,4 @@ def measured(system: str, engine: str, seed: int) -> dict[str, float]:
 @pytest.mark.parametrize("system", ["spidercast(3,1)", "spidercast(4,0)"])
 def test_runs_under_churn_of_both_engines_are_alike(system):
     runs = {engine: [measured(system, engine, seed) for seed in range(1, SEEDS + 1)] for engine in ("events", "cycles")}
-    found = compare(runs["events"], runs["cycles"])
-    limit = students_t.ppf(1 - LEVEL / len(found) / 2, SEEDS - 1)
-    shown = "\n".join(f"{key}: events {a:.4f}, cycles {b:.4f}, t {t:.2f}" for key, (a, b, t) in found.items())
-    for key, (one, other, t) in found.items():
-        share, amount = BOUNDS[key]
-        assert abs(t) <= limit, f"{key} differs beyond chance (t above {limit:.2f})\n{shown}"
-        assert abs(other - one) <= share * one + amount, f"{key} is too far off\n{shown}"
+    expect_alike(runs, BOUNDS, LEVEL)

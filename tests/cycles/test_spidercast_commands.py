@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import t as students_t
 
 import trellis
-from both_engines import compare, interests_of
+from both_engines import expect_alike, interests_of
 from trellis.cli.main import run
 from trellis.errors import InputError
 from trellis.model import ChurnTrace, Interests
@@ -67,13 +66,7 @@ def test_runs_with_a_trace_are_alike_on_both_engines(options):
     runs = {
         engine: [measured(engine, seed, options) for seed in range(1, SEEDS + 1)] for engine in ("events", "cycles")
     }
-    found = compare(runs["events"], runs["cycles"])
-    limit = students_t.ppf(1 - LEVEL / len(found) / 2, SEEDS - 1)
-    shown = "\n".join(f"{key}: events {a:.4f}, cycles {b:.4f}, t {t:.2f}" for key, (a, b, t) in found.items())
-    for key, (one, other, t) in found.items():
-        share, amount = BOUNDS[key]
-        assert abs(t) <= limit, f"{key} differs beyond chance (t above {limit:.2f})\n{shown}"
-        assert abs(other - one) <= share * one + amount, f"{key} is too far off\n{shown}"
+    expect_alike(runs, BOUNDS, LEVEL)
 
 
 @pytest.mark.parametrize("name", ["spidercast", "similarity", "random"])

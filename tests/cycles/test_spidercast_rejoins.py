@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import t as students_t
 
-from both_engines import compare
+from both_engines import expect_alike
 from trellis.lab.catalogue import catalogue
 from trellis.lab.inputs import NOTHING, Inputs
 from trellis.lab.measures import spidercast
@@ -68,10 +67,4 @@ def test_runs_whose_nodes_join_and_leave_are_alike_on_both_engines():
     runs = {engine: [measured(engine, seed) for seed in range(1, SEEDS + 1)] for engine in ("events", "cycles")}
     for by_events, in_cycles in zip(*runs.values(), strict=True):
         assert by_events.pop("events") == in_cycles.pop("events")
-    found = compare(runs["events"], runs["cycles"])
-    limit = students_t.ppf(1 - LEVEL / len(found) / 2, SEEDS - 1)
-    shown = "\n".join(f"{key}: events {a:.4f}, cycles {b:.4f}, t {t:.2f}" for key, (a, b, t) in found.items())
-    for key, (one, other, t) in found.items():
-        share, amount = BOUNDS[key]
-        assert abs(t) <= limit, f"{key} differs beyond chance (t above {limit:.2f})\n{shown}"
-        assert abs(other - one) <= share * one + amount, f"{key} is too far off\n{shown}"
+    expect_alike(runs, BOUNDS, LEVEL)
